@@ -1,0 +1,56 @@
+"""What a plugin author imports, and nothing else: ``from deedbox import Facet, Plugin, hookimpl``.
+
+Names are loaded when they are first asked for, so that ``deedbox --help`` stays quick.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from deedbox.catalog import Arguments, Catalog, Inside, Object, Outside, Text
+    from deedbox.facets import Facet, Plugin, hookimpl
+    from deedbox.hookspecs import Check, Document, Job, MessageKind, Page, Port
+    from deedbox.identity.principal import Anonymous, OwnerKey, Principal
+    from deedbox.intent import Allow, Deny, Effect, Ended, Hold, Intent, Once, Operation, Outcome, Output, Proof, Reply
+    from deedbox.kernel import Kernel
+    from deedbox.ledger.receipt import Receipt
+    from deedbox.node import Node
+    from deedbox.ports import AgentRecord, Directory, Inbox
+    from deedbox.refusals import Fault, Refusal, Unavailable
+    from deedbox.settings import Secret, Section
+    from deedbox.storage.tables import Rows, Table
+    from deedbox.storage.unit import Unit
+
+_HOMES = {
+    "catalog": ("Arguments", "Catalog", "Inside", "Object", "Outside", "Text"),
+    "facets": ("Facet", "Plugin", "hookimpl"),
+    "hookspecs": ("Check", "Document", "Job", "MessageKind", "Page", "Port"),
+    "identity.principal": ("Anonymous", "OwnerKey", "Principal"),
+    "intent": (
+        *("Allow", "Deny", "Effect", "Ended", "Hold", "Intent", "Once", "Operation", "Outcome", "Output"),
+        *("Proof", "Reply"),
+    ),
+    "kernel": ("Kernel",),
+    "ledger.receipt": ("Receipt",),
+    "node": ("Node",),
+    "ports": ("AgentRecord", "Directory", "Inbox"),
+    "refusals": ("Fault", "Refusal", "Unavailable"),
+    "settings": ("Secret", "Section"),
+    "storage.tables": ("Rows", "Table"),
+    "storage.unit": ("Unit",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [*sorted(_HOME_OF)]  # noqa: PLE0604  # the names above, kept in one place
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'deedbox' has no attribute {name!r}")
+    value = getattr(import_module(f"deedbox.{home}"), name)
+    globals()[name] = value
+    return value

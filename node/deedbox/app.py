@@ -1,0 +1,161 @@
+"""The ASGI application: the facets' routes, health, metrics, and what runs beside them while the node serves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import orjson
+from litestar import Litestar, asgi
+
+from deedbox import web
+from deedbox.govern.act import interrupt_expired
+from deedbox.govern.claims import mark_handed, prune
+from deedbox.govern.processes import RENEW_EVERY
+from deedbox.ledger.sealing import keep_sealed
+from deedbox.node import Node
+from deedbox.refusals import Refusal
+from deedbox.web import Receive, Scope, Send
+
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_SECRET_QUERY = re.compile(rb"(?i)\b(share|tk|terminal_key|token|key|body)=[^&]*")
+HANDED_EVERY = 1.0
+App = Callable[[Any, Receive, Send], Awaitable[None]]
+
+
+def build(node: Node, *, access_log: bool = True) -> App:
+    """The application of a node: what uvicorn is given."""
+
+    @asgi("/health/live", copy_scope=False)
+    async def live(scope: Any, receive: Any, send: Any) -> None:
+        await web.respond_json(send, 200, {"ok": True})
+
+    @asgi(["/health/ready", "/ready", "/health"], copy_scope=False)
+    async def ready(scope: Any, receive: Any, send: Any) -> None:
+        await node.database.read(lambda reader: reader.one("select 1 as one"))
+        await web.respond_json(send, 200, {"ok": True, "domain": node.domain, "facets": [f.name for f in node.facets]})
+
+    @asgi("/metrics", copy_scope=False)
+    async def metrics(scope: Any, receive: Any, send: Any) -> None:
+        kind = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
+        await web.respond(send, 200, node.kernel.metrics.text(), kind=kind)
+
+    litestar = Litestar(
+        route_handlers=[live, ready, metrics, *node.routes],
+        openapi_config=None,
+        logging_config=None,
+        debug=False,
+        pdb_on_exception=False,
+    )
+    return _outermost(litestar, node, access_log=access_log)
+
+
+def _outermost(inner: Any, node: Node, *, access_log: bool) -> App:
+    """Gives each request an id, turns what escapes into a JSON refusal, and writes one line."""
+    requests = node.kernel.metrics.requests
+    counters: dict[int, Any] = {}
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await inner(scope, receive, send)
+        began = time.perf_counter()
+        given = web.header(scope, b"x-request-id")
+        request_id = given if _REQUEST_ID.fullmatch(given) else node.ids.new("req")
+        scope["request_id"] = request_id
+        status = 0
+
+        async def answered(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            await inner(scope, receive, answered)
+        except Refusal as refusal:
+            await web.respond_refusal(answered, refusal)
+        except web.Disconnected:
+            status = 499
+        except Exception:
+            node.log.exception("request_failed", request_id=request_id)
+            if not status:
+                await web.respond_json(answered, 500, {"error": "internal", "request_id": request_id})
+        counter = counters.get(status)
+        if counter is None:
+            counter = counters[status] = requests.labels("http", str(status))
+        counter.inc()
+        if access_log:
+            _write_line(scope, status, request_id, began)
+
+    return app
+
+
+def _write_line(scope: Scope, status: int, request_id: str, began: float) -> None:
+    query: bytes = scope["query_string"]
+    line = {
+        "event": "request",
+        "method": scope["method"],
+        "path": scope["path"],
+        "query": _SECRET_QUERY.sub(rb"\1=[redacted]", query)[:512].decode("latin-1") if query else "",
+        "status": status,
+        "ms": round((time.perf_counter() - began) * 1000, 1),
+        "from": web.address(scope),
+        "request_id": request_id,
+    }
+    os.write(2, orjson.dumps(line) + b"\n")
+
+
+@asynccontextmanager
+async def running(node: Node) -> AsyncIterator[None]:
+    """Everything that lives while the node serves; left in reverse."""
+    async with AsyncExitStack() as stack:
+        await node.database.run(node.processes.renew)
+        tasks = [
+            asyncio.create_task(_every(RENEW_EVERY, node, _renew), name="lease"),
+            asyncio.create_task(_every(HANDED_EVERY, node, _mark_handed), name="handed"),
+            asyncio.create_task(_every(1.0, node, keep_sealed), name="sealing"),
+            asyncio.create_task(_every(60.0, node, _sweep), name="sweep"),
+        ]
+        stack.push_async_callback(_stop, node, tasks)
+        for service in node.services:
+            await stack.enter_async_context(service(node))
+        yield
+
+
+async def _stop(node: Node, tasks: list[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    await _mark_handed(node)
+    await keep_sealed(node, whole=True)
+
+
+async def _every(seconds: float, node: Node, work: Callable[[Node], Awaitable[Any]]) -> None:
+    """Run again and again; a failure is logged and the next turn comes all the same."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await work(node)
+        except Exception:
+            node.log.exception("service_failed", service=work.__name__)
+
+
+async def _renew(node: Node) -> None:
+    await node.database.run(node.processes.renew)
+
+
+async def _mark_handed(node: Node) -> None:
+    groups = node.handout.take()
+    if groups:
+        await node.database.run(mark_handed, node.processes.own, groups)
+
+
+async def _sweep(node: Node) -> None:
+    await node.database.run(prune)
+    await node.database.run(interrupt_expired, node)

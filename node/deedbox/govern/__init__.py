@@ -1,0 +1,1 @@
+"""The one road: limits, authenticate, once, classify, authorise, act, record."""

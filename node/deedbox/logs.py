@@ -1,0 +1,61 @@
+"""One line a request and one a fault, as JSON or for a terminal, with secrets taken out."""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from typing import Any
+
+import structlog
+
+_SECRET_NAME = re.compile(
+    r"authorization|cookie|token|share|secret|password|passwd|api[-_]?key|terminal[-_]?key|^tk$|private|capability$",
+    re.IGNORECASE,
+)
+_SECRET_TEXT = re.compile(
+    r"sh\.\d{9,12}\.[A-Za-z0-9_:,-]+\.(?:\d{1,6}\.)?[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{20,}"
+    r"|ok_[A-Za-z0-9_-]{43}"
+    r"|(?<=Bearer )[A-Za-z0-9._~+/-]{16,}"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----"
+)
+GONE = "[redacted]"
+
+
+def redacted_text(text: str) -> str:
+    """Text without anything that looks like a credential (OIP 1.2 §26.1)."""
+    return _SECRET_TEXT.sub(GONE, text)
+
+
+def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The last processor before printing."""
+    for name, value in event.items():
+        if _SECRET_NAME.search(name):
+            event[name] = GONE
+        elif isinstance(value, str):
+            event[name] = redacted_text(value)
+    return event
+
+
+def configure(style: str = "json", level: int = logging.INFO) -> None:
+    """Set up the process' logging once: ``json`` for machines, ``text`` for a terminal; to standard error."""
+    render: Any = structlog.processors.JSONRenderer() if style == "json" else structlog.dev.ConsoleRenderer()
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            redact,
+            render,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=False,
+    )
+
+
+def logger(**bound: Any) -> Any:
+    """A logger that carries names."""
+    return structlog.get_logger(**bound)

@@ -1,0 +1,25 @@
+"""A few counters, in this node's own registry, in the Prometheus text form."""
+
+from __future__ import annotations
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
+
+
+class Metrics:
+    """What is counted; two nodes in a process never share a registry."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self.requests = Counter(
+            "deedbox_requests", "Requests by surface and status.", ("surface", "status"), registry=self.registry
+        )
+        self.outcomes = Counter(
+            "deedbox_outcomes", "Ends of askings by surface and how.", ("surface", "ended"), registry=self.registry
+        )
+        self.deliveries = Counter(
+            "deedbox_deliveries", "Delivery attempts by transport and end.", ("scheme", "ended"), registry=self.registry
+        )
+        self.entries = Gauge("deedbox_ledger_entries", "Entries in the ledger.", registry=self.registry)
+
+    def text(self) -> bytes:
+        return generate_latest(self.registry)

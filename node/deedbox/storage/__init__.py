@@ -1,0 +1,1 @@
+"""Short synchronous units of work, grouped, durable; the only package that opens a database."""

@@ -1,0 +1,61 @@
+"""What the group asks of a database connection, whichever engine is behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from deedbox.storage.tables import Rows
+
+Row = Any
+"""A named tuple of one result row: ``row.column``."""
+
+
+class Connection(Protocol):
+    """One connection. SQL is written once, with ``:name`` parameters, in the part both engines share."""
+
+    engine: str
+    """``sqlite`` or ``postgresql``."""
+
+    def begin(self) -> None:
+        """Start a writing transaction holding the group's lock (decision 34: the lock is the first statement)."""
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+    def execute(self, sql: str, values: Mapping[str, Any]) -> int:
+        """Run a changing statement; the number of rows it touched."""
+
+    def rows(self, sql: str, values: Mapping[str, Any]) -> list[Row]: ...
+
+    def script(self, sql: str) -> None:
+        """Run a statement without parameters: savepoints, schema."""
+
+    def insert(self, rows: Rows, values: Sequence[Sequence[Any]]) -> None:
+        """Many rows of one table, in column order, in one statement."""
+
+    def upsert(self, rows: Rows, values: Sequence[Sequence[Any]]) -> None:
+        """The same, replacing the row that has the key."""
+
+    def having(self, rows: Rows, keys: Iterable[Any]) -> list[tuple[Any, ...]]:
+        """The rows whose key is among ``keys``, in column order, by one statement."""
+
+    def session(self) -> Any:
+        """An ORM session joined to the open transaction, which never commits by itself."""
+
+    def repeatable(self, error: BaseException) -> bool:
+        """Whether the group may simply be run again: a serialisation or connection fault (decision 34)."""
+
+    def close(self) -> None: ...
+
+
+def insert_sql(rows: Rows, place: str = "?") -> str:
+    """A one-row insert; the engine's driver repeats it."""
+    return f"insert into {rows.name} ({', '.join(rows.columns)}) values ({', '.join([place] * len(rows.columns))})"
+
+
+def conflict_sql(rows: Rows) -> str:
+    """The tail that turns an insert into a replacement by key."""
+    changed = ", ".join(f"{name} = excluded.{name}" for name in rows.columns if name != rows.key)
+    return f" on conflict ({rows.key}) do update set {changed}"

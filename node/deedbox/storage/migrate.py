@@ -1,0 +1,106 @@
+"""Schemas: one Alembic history and one version table a facet, so that facets can be switched off (decision 6).
+
+Revisions are numbered files in the facet's own folder, ``0001_name.py`` with ``revision = "0001"``. Serving checks
+by file name and one query, without Alembic, that the schema is neither behind nor ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from deedbox.refusals import Fault, Refusal
+from deedbox.storage.connection import Connection
+from deedbox.storage.database import connect, sqlite_path
+
+KERNEL = Path(__file__).parent / "migrations"
+
+
+def head(folder: Path) -> str:
+    """The newest revision a folder offers: the number its last file begins with."""
+    return max(path.name[:4] for path in folder.glob("[0-9][0-9][0-9][0-9]_*.py"))
+
+
+def version_table(facet: str) -> str:
+    return f"{facet}_schema_version"
+
+
+def histories(facets: Iterable[tuple[str, Path | None]]) -> dict[str, Path]:
+    """Every history by name, the kernel's first."""
+    return {"kernel": KERNEL} | {name: folder for name, folder in facets if folder is not None}
+
+
+def standing(connection: Connection, facet: str) -> str | None:
+    """The revision a database has of a facet, or nothing if it has none."""
+    table = version_table(facet)
+    catalog = (
+        "select name from sqlite_master where type = 'table' and name = :name"
+        if connection.engine == "sqlite"
+        else "select tablename as name from pg_tables where schemaname = current_schema() and tablename = :name"
+    )
+    if not connection.rows(catalog, {"name": table}):
+        return None
+    found = connection.rows(f"select version_num from {table}", {})  # noqa: S608  # the name is ours
+    return str(found[0].version_num) if found else None
+
+
+def require_current(url: str, wanted: Mapping[str, Path]) -> None:
+    """Refuse to work behind or ahead of the schema; says which command helps."""
+    if (path := sqlite_path(url)) is not None and not path.exists():
+        raise Refusal("schema_missing", 500, "there is no database yet", next_step="run: deedbox init", fault=Fault.OURS)
+    connection = connect(url, writing=False)
+    try:
+        for facet, folder in wanted.items():
+            have, want = standing(connection, facet), head(folder)
+            if have != want:
+                raise Refusal(
+                    "schema_ahead" if have and have > want else "schema_behind",
+                    500,
+                    f"facet {facet}: the database is at {have or 'nothing'}, this release wants {want}",
+                    next_step="run: deedbox init --upgrade",
+                    fault=Fault.OURS,
+                )
+    finally:
+        connection.close()
+
+
+def upgrade(url: str, wanted: Mapping[str, Path]) -> None:
+    """Bring every history to its head, each in a transaction of its own."""
+    from sqlalchemy import create_engine, event
+
+    if (path := sqlite_path(url)) is not None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
+    if engine.dialect.name == "sqlite":
+        event.listen(engine, "connect", lambda raw, _: raw.execute("pragma journal_mode=wal"))
+    try:
+        for facet, folder in wanted.items():
+            with engine.connect() as connection:
+                _upgrade_one(connection, facet, folder)
+                connection.commit()
+    finally:
+        engine.dispose()
+
+
+def _upgrade_one(connection: Any, facet: str, folder: Path) -> None:
+    from alembic.config import Config
+    from alembic.runtime.environment import EnvironmentContext
+    from alembic.script import ScriptDirectory
+
+    script = ScriptDirectory(str(KERNEL.parent), version_locations=[str(folder)])
+    steps = EnvironmentContext(
+        Config(),
+        script,
+        fn=lambda revision, _: script._upgrade_revs("head", revision),
+        destination_rev="head",
+    )
+    with steps:
+        steps.configure(
+            connection=connection,
+            version_table=version_table(facet),
+            render_as_batch=True,
+            transactional_ddl=True,
+        )
+        with steps.begin_transaction():
+            steps.run_migrations()

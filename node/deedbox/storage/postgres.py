@@ -1,0 +1,120 @@
+"""PostgreSQL as the shared engine: any number of processes, one order a domain by a transaction-level advisory lock."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import psycopg
+from psycopg.rows import namedtuple_row
+
+from deedbox.storage.connection import Row, conflict_sql
+from deedbox.storage.tables import Rows
+
+GROUP_LOCK = 0x64656564
+"""The advisory lock all groups of one database take first (decision 34)."""
+
+_NAMED = re.compile(r"(?<![:\w]):([a-z_]\w*)")
+_PERCENT = re.compile(r"%(?!\()")
+
+
+class Joined(psycopg.Connection[Any]):
+    """A connection whose transaction belongs to the group: an ORM joined to it can neither commit nor roll back."""
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+
+class PostgresConnection:
+    """One connection; writing ones serialise their groups, reading ones are read-only."""
+
+    engine = "postgresql"
+
+    def __init__(self, url: str, *, writing: bool) -> None:
+        self._url = url
+        self._writing = writing
+        self._raw: Any = None
+        self._engine: Any = None
+        self._open()
+
+    def _open(self) -> None:
+        self._raw = Joined.connect(self._url, autocommit=True, prepare_threshold=1, connect_timeout=5)
+        self._raw.prepared_max = 512
+        self._plain = self._raw.cursor()
+        self._rows = self._raw.cursor(row_factory=namedtuple_row)
+        self._plain.execute("set timezone = 'UTC'")
+        if not self._writing:
+            self._plain.execute("set default_transaction_read_only = on")
+        self._engine = None
+
+    def begin(self) -> None:
+        if self._raw.closed or self._raw.broken:
+            self._open()
+        self._plain.execute("begin")
+        self._plain.execute("select pg_advisory_xact_lock(%s)", (GROUP_LOCK,))
+
+    def commit(self) -> None:
+        self._plain.execute("commit")
+
+    def rollback(self) -> None:
+        if not self._raw.closed and not self._raw.broken:
+            self._plain.execute("rollback")
+
+    def execute(self, sql: str, values: Mapping[str, Any]) -> int:
+        return max(0, self._plain.execute(_translated(sql), values).rowcount)
+
+    def rows(self, sql: str, values: Mapping[str, Any]) -> list[Row]:
+        if not self._writing and (self._raw.closed or self._raw.broken):
+            self._open()
+        return list(self._rows.execute(_translated(sql), values).fetchall())
+
+    def script(self, sql: str) -> None:
+        self._plain.execute(sql)
+
+    def insert(self, rows: Rows, values: Sequence[Sequence[Any]]) -> None:
+        self._plain.execute(_insert(rows), [list(column) for column in zip(*values, strict=True)])
+
+    def upsert(self, rows: Rows, values: Sequence[Sequence[Any]]) -> None:
+        self._plain.execute(_insert(rows) + conflict_sql(rows), [list(c) for c in zip(*values, strict=True)])
+
+    def having(self, rows: Rows, keys: Iterable[Any]) -> list[tuple[Any, ...]]:
+        return list(self._plain.execute(_having(rows), (list(keys),)).fetchall())
+
+    def session(self) -> Any:
+        from sqlalchemy import create_engine
+        from sqlalchemy.pool import StaticPool
+        from sqlmodel import Session
+
+        if self._engine is None:
+            self._engine = create_engine(
+                "postgresql+psycopg://", creator=lambda: self._raw, poolclass=StaticPool, pool_reset_on_return=None
+            )
+        return Session(self._engine, expire_on_commit=False)
+
+    def repeatable(self, error: BaseException) -> bool:
+        if isinstance(error, psycopg.OperationalError | psycopg.errors.SerializationFailure):
+            return True
+        return isinstance(error, psycopg.errors.UniqueViolation)
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+@cache
+def _translated(sql: str) -> str:
+    """``:name`` → ``%(name)s``, once a statement."""
+    return _NAMED.sub(r"%(\1)s", _PERCENT.sub("%%", sql))
+
+
+@cache
+def _insert(rows: Rows) -> str:
+    arrays = ", ".join(f"%s::{kind}[]" for kind in rows.types)
+    return f"insert into {rows.name} ({', '.join(rows.columns)}) select * from unnest({arrays})"  # noqa: S608
+
+
+@cache
+def _having(rows: Rows) -> str:
+    return f"select {', '.join(rows.columns)} from {rows.name} where {rows.key} = any(%s::{rows.key_type}[])"  # noqa: S608

@@ -1,0 +1,118 @@
+"""SQLite as the embedded store: WAL, full synchronisation, one writer (kernel-notes §4.4 gives the measurements)."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import namedtuple
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from typing import Any
+
+import orjson
+
+from deedbox.storage.connection import Row, conflict_sql, insert_sql
+from deedbox.storage.tables import Rows
+
+FIXED_IN = (3, 51, 3)
+"""The version in which the WAL-reset bug was mended; with one writing connection older ones are safe too."""
+
+
+class Joined(sqlite3.Connection):
+    """A connection whose transaction belongs to the group: an ORM joined to it can neither commit nor roll back."""
+
+    def commit(self) -> None: ...
+
+    def rollback(self) -> None: ...
+
+
+@cache
+def _record(columns: tuple[str, ...]) -> Any:
+    return namedtuple("Row", columns, rename=True)._make  # noqa: PYI024  # columns are known only when the query ran
+
+
+def _as_row(cursor: sqlite3.Cursor, values: tuple[Any, ...]) -> Any:
+    return _record(tuple(column[0] for column in cursor.description))(values)
+
+
+class SqliteConnection:
+    """One connection to the file; ``writing`` opens the only one that may change anything."""
+
+    engine = "sqlite"
+
+    def __init__(self, path: str, *, writing: bool) -> None:
+        self._raw = sqlite3.connect(
+            path, isolation_level=None, check_same_thread=False, cached_statements=512, factory=Joined, timeout=5.0
+        )
+        self._rows = self._raw.cursor()
+        self._rows.row_factory = _as_row
+        self._plain = self._raw.cursor()
+        for pragma in ("journal_mode=wal", "synchronous=full", "foreign_keys=on", "temp_store=memory"):
+            self._plain.execute(f"pragma {pragma}")
+        self._plain.execute("pragma cache_size=-16384")
+        if not writing:
+            self._plain.execute("pragma wal_autocheckpoint=0")
+            self._plain.execute("pragma query_only=on")
+        self._engine: Any = None
+
+    def begin(self) -> None:
+        self._plain.execute("begin immediate")
+
+    def commit(self) -> None:
+        self._plain.execute("commit")
+
+    def rollback(self) -> None:
+        if self._raw.in_transaction:
+            self._plain.execute("rollback")
+
+    def execute(self, sql: str, values: Mapping[str, Any]) -> int:
+        before = self._raw.total_changes
+        self._plain.execute(sql, values)  # rowcount is -1 for WITH … UPDATE on Python 3.11, so changes are counted
+        return self._raw.total_changes - before
+
+    def rows(self, sql: str, values: Mapping[str, Any]) -> list[Row]:
+        return self._rows.execute(sql, values).fetchall()
+
+    def script(self, sql: str) -> None:
+        self._plain.execute(sql)
+
+    def insert(self, rows: Rows, values: Sequence[Sequence[Any]]) -> None:
+        self._plain.executemany(_insert(rows), values)
+
+    def upsert(self, rows: Rows, values: Sequence[Sequence[Any]]) -> None:
+        self._plain.executemany(_upsert(rows), values)
+
+    def having(self, rows: Rows, keys: Iterable[Any]) -> list[tuple[Any, ...]]:
+        return self._plain.execute(_having(rows), (orjson.dumps(list(keys)).decode(),)).fetchall()
+
+    def session(self) -> Any:
+        from sqlalchemy import create_engine
+        from sqlalchemy.pool import StaticPool
+        from sqlmodel import Session
+
+        if self._engine is None:
+            self._engine = create_engine(
+                "sqlite://", creator=lambda: self._raw, poolclass=StaticPool, pool_reset_on_return=None
+            )
+        return Session(self._engine, expire_on_commit=False)
+
+    def repeatable(self, error: BaseException) -> bool:
+        return False
+
+    def close(self) -> None:
+        self._raw.close()
+
+
+@cache
+def _insert(rows: Rows) -> str:
+    return insert_sql(rows)
+
+
+@cache
+def _upsert(rows: Rows) -> str:
+    return insert_sql(rows) + conflict_sql(rows)
+
+
+@cache
+def _having(rows: Rows) -> str:
+    columns = ", ".join(rows.columns)
+    return f"select {columns} from {rows.name} where {rows.key} in (select value from json_each(?))"  # noqa: S608

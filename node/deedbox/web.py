@@ -1,0 +1,136 @@
+"""What every HTTP surface needs: a bounded body, an exact answer, a refusal in JSON; raw bytes, never decoded for us.
+
+A signed body must reach the strict parser as it came, so no framework model stands before it (libraries §2.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from typing import Any
+
+import orjson
+
+from deedbox.refusals import Refusal
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Any]]
+Send = Callable[[Any], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+BODY_WITHIN = 20.0
+"""Seconds a body may take to arrive."""
+
+JSON = (b"content-type", b"application/json")
+CORS = (b"access-control-allow-origin", b"*")
+NO_STORE = (b"cache-control", b"no-store")
+NO_REFERRER = (b"referrer-policy", b"no-referrer")
+
+
+class Disconnected(Exception):
+    """The caller went away before its body was complete."""
+
+
+def header(scope: Scope, name: bytes) -> str:
+    """The first value of a header, named in lower case; empty if absent."""
+    for key, value in scope["headers"]:
+        if key == name:
+            return str(value.decode("latin-1"))
+    return ""
+
+
+def headers(scope: Scope) -> dict[str, str]:
+    """All headers by lower-case name; of repeated ones the first."""
+    found: dict[str, str] = {}
+    for key, value in scope["headers"]:
+        found.setdefault(key.decode("latin-1"), value.decode("latin-1"))
+    return found
+
+
+def address(scope: Scope) -> str:
+    """The caller's network address, for shields only."""
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
+    """The whole body as it was sent.
+
+    Refuses ``content_encoding_refused`` (415, nothing is inflated on the way in), ``too_large`` (413, at the limit,
+    never read to its end) and ``body_too_slow`` (408).
+    """
+    declared = 0
+    for key, value in scope["headers"]:
+        if key == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
+            raise Refusal("content_encoding_refused", 415, "send the body without a content coding")
+        if key == b"content-length":
+            declared = int(value) if value.isdigit() else 0
+    if declared > limit:
+        raise too_large(limit)
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        body: bytes = message.get("body", b"")
+        if len(body) > limit:
+            raise too_large(limit)
+        return body
+    try:
+        async with asyncio.timeout(BODY_WITHIN):
+            return await _gathered(message, receive, limit)
+    except TimeoutError:
+        raise Refusal("body_too_slow", 408, f"the body took more than {BODY_WITHIN:g} s") from None
+
+
+def too_large(limit: int) -> Refusal:
+    return Refusal(
+        "too_large", 413, f"more than {limit} bytes", next_step="send less at a time", extra={"limit": limit}
+    )
+
+
+async def _gathered(message: Any, receive: Receive, limit: int) -> bytes:
+    parts: list[bytes] = []
+    size = 0
+    while True:
+        if message["type"] == "http.disconnect":
+            raise Disconnected
+        parts.append(message.get("body", b""))
+        size += len(parts[-1])
+        if size > limit:
+            raise too_large(limit)
+        if not message.get("more_body"):
+            return b"".join(parts)
+        message = await receive()
+
+
+async def respond(send: Send, status: int, body: bytes, extra: Iterable[Header] = (), *, kind: Header = JSON) -> None:
+    """One answer with its length."""
+    length = (b"content-length", b"%d" % len(body))
+    await send({"type": "http.response.start", "status": status, "headers": [kind, length, CORS, *extra]})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def respond_json(send: Send, status: int, value: Any, extra: Iterable[Header] = ()) -> None:
+    """A document, printed for people too."""
+    await respond(send, status, orjson.dumps(value, option=orjson.OPT_INDENT_2), extra)
+
+
+def refusal_body(refusal: Refusal) -> dict[str, Any]:
+    """The plain form of a no: ``error`` is the code; ``detail`` and ``next_step`` are for people."""
+    said: dict[str, Any] = {"error": refusal.code}
+    if refusal.detail:
+        said["detail"] = refusal.detail
+    if refusal.next_step:
+        said["next_step"] = refusal.next_step
+    return {**said, **refusal.extra}
+
+
+def refusal_headers(refusal: Refusal) -> list[Header]:
+    found = [NO_STORE]
+    if refusal.retry_after is not None:
+        found.append((b"retry-after", b"%d" % refusal.retry_after))
+    return found
+
+
+async def respond_refusal(send: Send, refusal: Refusal, extra: Mapping[str, Any] | None = None) -> None:
+    """A no in JSON with its status."""
+    body = refusal_body(refusal) | dict(extra or {})
+    await respond_json(send, refusal.status, body, refusal_headers(refusal))
