@@ -67,6 +67,7 @@ def _outermost(inner: Any, node: Node, *, access_log: bool) -> App:
         given = web.header(scope, b"x-request-id")
         request_id = given if _REQUEST_ID.fullmatch(given) else node.ids.new("req")
         scope["request_id"] = request_id
+        scope["node"] = node
         status = 0
 
         async def answered(message: Any) -> None:
