@@ -1,0 +1,145 @@
+"""Measures the node beside its floor and says which bars it reaches: ``./run bench [--json] [--small]``."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+if str(ROOT) not in sys.path:  # `python tests/bench/run.py` puts only its own folder there
+    sys.path.insert(0, str(ROOT))
+
+import orjson  # noqa: E402
+
+from tests.bench.bars import judged  # noqa: E402
+from tests.bench.process import SERVER_CORE, answer_of, python  # noqa: E402
+from tests.bench.standing import help_ms, idle_mb  # noqa: E402
+from tests.bench.subject import Node, SubjectMissing, start_node  # noqa: E402
+from tests.bench.target import Figures, Target, best, cheapest, cores, start_floor, take_turns  # noqa: E402
+
+FULL_TURNS, FULL_COUNT = 5, 8_000
+SMALL_TURNS, SMALL_COUNT = 2, 2_000
+
+
+@dataclass
+class Report:
+    """Figures by name, and for every figure that could not be taken the reason."""
+
+    results: dict[str, Any] = field(default_factory=dict)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+    @contextmanager
+    def measuring(self, *names: str) -> Iterator[None]:
+        """Where the subject is missing, the figures of the block are left out and the reason kept."""
+        try:
+            yield
+        except SubjectMissing as missing:
+            self.reasons.update(dict.fromkeys(names, str(missing)))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """0 when every bar is reached (small: when the node ran and answered rightly), else 1."""
+    options = argparse.ArgumentParser(prog="bench", description=__doc__)
+    options.add_argument("--json", action="store_true", help="print one JSON object, the figures of every turn in it")
+    options.add_argument("--small", action="store_true", help="ten seconds: only the ratio to the floor, no bars")
+    options.add_argument("--folder", type=Path, default=_on_disk(), help="a folder on a real disk, for the databases")
+    chosen = options.parse_args(arguments)
+    with tempfile.TemporaryDirectory(prefix="deedbox-bench-", dir=chosen.folder) as folder:
+        return small(Path(folder), chosen.json) if chosen.small else full(Path(folder), chosen.json)
+
+
+def small(folder: Path, as_json: bool) -> int:
+    """Prints the ratio to the floor from a short run."""
+    report = Report()
+    with ExitStack() as open_:
+        targets = [open_.enter_context(start_floor(folder, "thread"))]
+        with report.measuring("envelopes.ratio_to_floor"):
+            targets.append(open_.enter_context(start_node(folder)).inbox)
+        report.results["envelopes"] = envelopes(take_turns(targets, SMALL_TURNS, SMALL_COUNT))
+    found = report.results["envelopes"]
+    if as_json:
+        print(_json(report))
+    else:
+        print(f"floor {found['floor_per_s']:.0f}/s", end="; ")
+        ratio, missing = found.get("ratio_to_floor"), report.reasons.get("envelopes.ratio_to_floor")
+        print(f"ratio to floor: not measured: {missing}" if missing else f"ratio to floor {ratio:.2f}")
+    return 1 if report.reasons else 0
+
+
+def full(folder: Path, as_json: bool) -> int:
+    """Takes every figure that has a subject, prints them and judges them against the bars."""
+    report = Report()
+    report.results["machine"] = {"cores": cores(), "load_before": os.getloadavg()[0]}
+    with report.measuring("help_ms"):
+        report.results["help_ms"] = help_ms()
+    with ExitStack() as open_:
+        targets = [open_.enter_context(start_floor(folder, inserts)) for inserts in ("thread", "loop")]
+        with report.measuring("envelopes.ratio_to_floor", "ready_s", "idle_mb"):
+            node = open_.enter_context(start_node(folder))
+            report.results |= {"ready_s": node.ready_s, "idle_mb": idle_mb(node)}
+            targets += _loads_of(node)
+        found = envelopes(take_turns(targets, FULL_TURNS, FULL_COUNT))
+    bare = python("tests.bench.floor", "--folder", str(folder))
+    loops: list[Figures] = [answer_of(bare, core=SERVER_CORE) for _ in range(3)]
+    report.results["envelopes"] = found | {"bare_loop": max(loops, key=lambda loop: float(loop["per_s"]))}
+    for name in ("envelopes.postgres_ratio", "envelopes.growth_1m", "ledger_replay_ratio"):
+        report.reasons.setdefault(name, "deedbox serve is not hooked up yet")
+    lines, reached = judged(report.results, report.reasons)
+    print(_json(report) if as_json else "\n".join(_figures(report.results["envelopes"]) + lines))
+    return 0 if reached else 1
+
+
+def envelopes(turns: dict[str, list[Figures]]) -> Figures:
+    """The ``envelopes`` object: rates, ratios (node over floor, 1 is as fast as the floor), and every turn."""
+    floor = turns["floor-thread"]
+    found: Figures = {"floor_per_s": best(floor), "floor_cpu_us": cheapest(floor)}
+    if "floor-loop" in turns:
+        found["fastest_floor_per_s"] = max(best(floor), best(turns["floor-loop"]))
+    if "node" in turns:
+        node = turns["node"]
+        found |= {"node_per_s": best(node), "node_cpu_us": cheapest(node), "ratio_to_floor": best(node) / best(floor)}
+        found["cpu_ratio"] = cheapest(floor) / cheapest(node)
+        if "fastest_floor_per_s" in found:
+            found["ratio_to_fastest_floor"] = best(node) / found["fastest_floor_per_s"]
+    if "node-invoke" in turns:
+        found["invoke_ratio"] = best(turns["node-invoke"]) / best(floor)
+    return found | {"turns": turns}
+
+
+def _loads_of(node: Node) -> list[Target]:
+    loads = [replace(node.inbox, name="node")]
+    if node.capability is not None:
+        loads.append(replace(node.inbox, name="node-invoke", capability=node.capability))
+    return loads
+
+
+def _figures(found: Figures) -> list[str]:
+    lines = [f"bare loop {found['bare_loop']['per_s']:.0f}/s"]
+    for name, turns in found["turns"].items():
+        fastest = max(turns, key=lambda turn: float(turn["per_s"]))
+        lines.append(
+            f"{name} {fastest['per_s']:.0f}/s, p50 {fastest['p50_ms']:.1f} ms, p99 {fastest['p99_ms']:.1f} ms, "
+            f"server {fastest['server_cpu_us']:.0f} µs/envelope on {fastest['server_cores']:.2f} cores, "
+            f"{fastest['server_rss_mb']:.0f} MB; client on {fastest['client_cores']:.2f} cores"
+        )
+    return lines
+
+
+def _json(report: Report) -> str:
+    return orjson.dumps(report.results | {"not_measured": report.reasons}).decode()
+
+
+def _on_disk() -> Path:
+    """FHS 3.0 §5.15: ``/var/tmp`` outlives a reboot, so it is no memory disk, on which a commit would cost nothing."""
+    return Path("/var/tmp") if os.access("/var/tmp", os.W_OK) else Path(tempfile.gettempdir())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
