@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from socket import create_server
+from socket import create_server, socket
 
 from deedbox_wellknown.development import Development
 from tests.bench.envelopes import DOMAIN, directory_document
@@ -26,17 +29,23 @@ def published_senders(trust: Path) -> Iterator[None]:
     """Answers for the senders' domain while the block runs; ``trust`` is the development folder the node shares."""
     listening = create_server(("127.0.0.1", 0))
     with Development(DOMAIN, trust).serving(listening.getsockname()[1]) as tls:
-        loop = asyncio.new_event_loop()
-        server = loop.run_until_complete(asyncio.start_server(_answer, sock=listening, ssl=tls, limit=_HEAD_LIMIT))
-        thread = threading.Thread(target=loop.run_forever, name="senders", daemon=True)
+        over: Future[Callable[[], object]] = Future()
+        thread = threading.Thread(target=asyncio.run, args=(_serve(listening, tls, over),), name="senders", daemon=True)
         thread.start()
+        end = over.result(10)
         try:
             yield
         finally:
-            loop.call_soon_threadsafe(server.close)
-            loop.call_soon_threadsafe(loop.stop)
+            end()
             thread.join()
-            loop.close()
+
+
+async def _serve(listening: socket, tls: ssl.SSLContext, over: Future[Callable[[], object]]) -> None:
+    """Listens until the call that it leaves in ``over`` is made from any thread."""
+    loop, ended = asyncio.get_running_loop(), asyncio.Event()
+    async with await asyncio.start_server(_answer, sock=listening, ssl=tls, limit=_HEAD_LIMIT):
+        over.set_result(partial(loop.call_soon_threadsafe, ended.set))
+        await ended.wait()
 
 
 async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
