@@ -10,6 +10,7 @@ import contextlib
 import os
 import pwd
 import re
+import secrets
 import shutil
 import signal
 import socket
@@ -99,6 +100,20 @@ def cluster() -> Iterator[str]:
                 programs.run("pg_ctl", "stop", "-w", "-m", "immediate", "-D", files)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def scratch(server: str) -> Iterator[str]:
+    """Yields the URL of an empty database of its own on the server that a URL names, and drops it afterwards."""
+    import psycopg
+
+    name = f"scratch_{secrets.token_hex(6)}"
+    with psycopg.connect(server, autocommit=True) as connection:
+        connection.execute(f"create database {name}".encode())
+        try:
+            yield server.rpartition("/")[0] + f"/{name}"
+        finally:
+            connection.execute(f"drop database {name} with (force)".encode())
 
 
 def main(command: list[str]) -> int:
