@@ -7,17 +7,42 @@ import contextlib
 import signal
 import socket
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager
+from typing import Any, Protocol, cast
 
 import uvicorn
 
 from deedbox.app import build, running
+from deedbox.facets import Plugin
 from deedbox.node import Node
+from deedbox.outgoing import DevelopmentTrust
 from deedbox.refusals import Refusal
+from deedbox.settings import Settings
 
 GRACE = 10
+FAREWELL = 0.1
+"""Seconds."""
+
+
+class Development(DevelopmentTrust, Protocol):
+    """The switch for ``.test`` names as a listener needs it: under our name while we serve."""
+
+    def serving(self, port: int) -> AbstractContextManager[ssl.SSLContext]:
+        """Answers for the node's own name on ``port`` until the block ends; yields the listener's TLS context."""
+
+
+def development_of(settings: Settings, classes: Iterable[type[Plugin]]) -> Development | None:
+    """What a subscribed class offers as ``open_development``, if the settings turn it on; before there is a kernel."""
+    if settings.node.development is None:
+        return None
+    for each in classes:
+        offered = getattr(each, "open_development", None)
+        if offered is not None:
+            return cast("Development", offered(settings))
+    raise Refusal(
+        "facet_missing", 500, "node.development is set, but nobody here offers it", next_step="add [facets.wellknown]"
+    )
 
 
 class _Server(uvicorn.Server):
@@ -79,7 +104,7 @@ async def serving(
     server = _Server(config)
     async with running(node):
         task = asyncio.create_task(server.serve(sockets=[sock]), name="http")
-        while not server.started and not task.done():
+        while not server.started and not task.done():  # noqa: ASYNC110  # uvicorn tells its start by an attribute
             await asyncio.sleep(0.005)
         if task.done():
             task.result()
@@ -87,7 +112,18 @@ async def serving(
             yield
         finally:
             server.should_exit = True
-            await task
+            await _ended(server, task)
+
+
+async def _ended(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
+    """Wait for the server; an idle peer that does not answer TLS's farewell is not waited for (RFC 8446 §6.1)."""
+    closing: set[Any] = set()
+    while not (await asyncio.wait({task}, timeout=FAREWELL))[0]:
+        for transport in closing:
+            transport.abort()
+        connections = [cast("Any", each).transport for each in server.server_state.connections]
+        closing = {each for each in connections if each.is_closing()}
+    task.result()
 
 
 async def serve_until_stopped(node: Node, sock: socket.socket, context: ssl.SSLContext | None, ready: Any) -> None:
