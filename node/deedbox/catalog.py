@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from deedbox.canonical import digest
+from deedbox.canonical import admit, digest
 from deedbox.intent import Effect, Operation
 from deedbox.refusals import Fault, Refusal
 from deedbox.storage.unit import Unit
@@ -122,8 +122,10 @@ class Object(Generic[Given]):
         """The arguments, valid, or a refusal naming what is wrong; a bare string is the text of a plain object."""
         if isinstance(given, self.arguments):
             return given
-        if isinstance(given, str) and issubclass(self.arguments, Text):
-            return self.arguments.model_construct(text=given)
+        if isinstance(given, str):
+            if issubclass(self.arguments, Text):
+                return self.arguments.model_construct(text=given)
+            given = admit(given.encode()) if given else {}
         try:
             return self.arguments.model_validate(given or {})
         except ValidationError as wrong:

@@ -66,6 +66,8 @@ class Proof:
 
     principal: Principal = ANONYMOUS
     refusal: Refusal | None = None
+    objection: Refusal | None = None
+    """A no that comes after the id is spent: a body that does not open, arguments that are no strings."""
     asks: tuple[Ask, ...] = ()
     found: Any = None
     """What the authenticator keeps for *believe*, and the surface for its answer: a key, an opened body."""
@@ -208,8 +210,11 @@ class Phrasing(Protocol):
     def output(self, operation: Operation, outcome: Outcome) -> Output:
         """The body, whose hash the ledger will hold."""
 
-    def answer(self, operation: Operation, output: Output, receipt: Receipt) -> bytes:
-        """The whole answer, unsigned, with the receipt beside the body; this is what a repeat is given."""
+    def answer(self, operation: Operation, output: Output, receipt: Receipt | None) -> bytes:
+        """The whole answer, unsigned, with the receipt beside the body; this is what a repeat is given.
+
+        There is no receipt for a refusal that was only counted.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,4 +234,5 @@ class Reply:
     repeat: bool = False
     undelivered: bool = False
     claim: str | None = None
+    group: int = 0
     original: Mapping[str, Any] = field(default_factory=dict)

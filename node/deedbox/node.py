@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 from deedbox.catalog import Catalog, Inside, Object, Outside
 from deedbox.facets import Facet, Host, Plugin, subscribed
 from deedbox.govern.authorise import OwnersRule, PublicDisclosures
+from deedbox.govern.claims import mark_undelivered
 from deedbox.govern.handout import Handout
 from deedbox.govern.limits import RefusalEvents, Shield
 from deedbox.govern.owner import OwnerAuthenticator
@@ -92,6 +93,17 @@ class Node:
     async def refuse(self, intent: Intent, refusal: Refusal) -> Reply:
         """Record that something could not even be asked; the surface phrases the refusal."""
         return await refuse(self, intent, refusal)
+
+    def given(self, reply: Reply) -> None:
+        """The surface has handed the answer out."""
+        if reply.group:
+            self.handout.given(reply.group)
+
+    async def not_given(self, reply: Reply) -> None:
+        """The caller was gone: its repeat shall be given this answer."""
+        self.given(reply)
+        if reply.claim:
+            await self.database.run(mark_undelivered, reply.claim)
 
     def present(self, headers: Mapping[str, str]) -> Any:
         """The credential a request carries; headers by lower-case name."""

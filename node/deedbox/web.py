@@ -11,6 +11,9 @@ from typing import Any
 
 import orjson
 
+from deedbox.canonical import canonical, sha256_hex
+from deedbox.intent import Operation, Outcome, Output
+from deedbox.ledger.receipt import Receipt
 from deedbox.refusals import Refusal
 
 Scope = MutableMapping[str, Any]
@@ -134,3 +137,20 @@ async def respond_refusal(send: Send, refusal: Refusal, extra: Mapping[str, Any]
     """A no in JSON with its status."""
     body = refusal_body(refusal) | dict(extra or {})
     await respond_json(send, refusal.status, body, refusal_headers(refusal))
+
+
+class JsonPhrasing:
+    """The plain answer of a document: the value, or the refusal; the receipt goes into a header."""
+
+    def output(self, operation: Operation, outcome: Outcome) -> Output:
+        said = outcome.value if outcome.ok else {"error": outcome.code, "detail": outcome.detail, **outcome.extra}
+        body = canonical(said)
+        return Output(body, sha256_hex(body))
+
+    def answer(self, operation: Operation, output: Output, receipt: Receipt | None) -> bytes:
+        return output.body
+
+
+def receipt_header(receipt: Receipt | None) -> list[Header]:
+    """Which receipt an answer has, for those who want to look it up."""
+    return [(b"deedbox-receipt", receipt.id.encode())] if receipt else []

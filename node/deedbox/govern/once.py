@@ -34,7 +34,9 @@ def repeat(unit: Unit, node: Node, intent: Intent, once: Once, row: FactRow, ope
     """What the road says of a repeat: the stored reply, and whether it was never handed out."""
     same = row["digest"] == once.digest
     undelivered = same and row["state"] == DONE and _never_left(unit, node, row)
-    original = orjson.loads(row["meta"]) if same and row["meta"] else {}
+    if undelivered:
+        unit.put(CLAIMS, {**row, "owner": node.processes.own, "grp": unit.group, "undelivered": False})
+        node.handout.expect(unit.group)
     return Reply(
         Outcome.refused(REPEATED),
         answer=bytes(row["reply"] or b"") if undelivered else b"",
@@ -42,8 +44,16 @@ def repeat(unit: Unit, node: Node, intent: Intent, once: Once, row: FactRow, ope
         repeat=True,
         undelivered=undelivered,
         claim=once.key,
-        original=original,
+        group=unit.group if undelivered else 0,
+        original=original_of(row) if same else {},
     )
+
+
+def original_of(row: FactRow) -> dict[str, object]:
+    """Which answer the id was spent on: `{response_id, invocation_id}` (decision 31)."""
+    kept = orjson.loads(row["meta"] or "{}")
+    response = kept.get("response") or {}
+    return {"response_id": response.get("id"), "invocation_id": kept.get("invocation")}
 
 
 def _never_left(unit: Unit, node: Node, row: FactRow) -> bool:

@@ -68,6 +68,8 @@ def decide(unit: Unit, node: Node, intent: Intent, proof: Proof) -> Reply | Star
     if earlier is not None and intent.once is not None:
         return answer_repeat(unit, node, intent, proof, principal, repeat_of=earlier)
     try:
+        if proof.objection is not None:
+            raise proof.objection
         operation = classify(node, intent, principal, proof, unit.now)
     except Refusal as refusal:
         unknown = Operation(intent, principal, node.catalog.get(intent.object_key), None, unit.now, proof.found)
@@ -131,12 +133,12 @@ def disbelieve(unit: Unit, node: Node, intent: Intent, proof: Proof, refusal: Re
     operation = Operation(intent, ANONYMOUS, node.catalog.get(intent.object_key), None, unit.now, proof.found)
     outcome = Outcome.refused(refusal)
     output = intent.phrasing.output(operation, outcome)
-    if not node.refusal_events.worth_writing(intent.address, refusal.code, intent.at):
-        return Reply(outcome, refusal=refusal, operation=operation)
-    said = {**statement(operation, outcome, output), "actor": "unrecognised"}
-    receipt = node.ledger.event(unit, {"ts": unit.now, **said})
-    receipt.operation, receipt.outcome = operation, outcome
-    observe(unit, node, receipt)
+    receipt = None
+    if node.refusal_events.worth_writing(intent.address, refusal.code, intent.at):
+        said = {**statement(operation, outcome, output), "actor": "unrecognised"}
+        receipt = node.ledger.event(unit, {"ts": unit.now, **said})
+        receipt.operation, receipt.outcome = operation, outcome
+        observe(unit, node, receipt)
     answer = intent.phrasing.answer(operation, output, receipt)
     return Reply(outcome, answer, receipt, operation, refusal=refusal)
 

@@ -75,10 +75,12 @@ def record(unit: Unit, node: Node, operation: Operation, outcome: Outcome) -> Re
     observe(unit, node, receipt)
     once = operation.intent.once
     if once is not None:
-        meta = orjson.dumps({"response": output.extra, "invocation": operation.invocation}).decode()
-        claim(unit, operation.intent, node.processes.own, state=DONE, reply=answer, meta=meta)
+        kept = {"response": output.extra, "invocation": operation.invocation, **receipt.remember}
+        claim(
+            unit, operation.intent, node.processes.own, state=DONE, reply=answer, meta=orjson.dumps(kept).decode()
+        )
         node.handout.expect(unit.group)
-    return Reply(outcome, answer, receipt, operation, claim=once.key if once else None)
+    return Reply(outcome, answer, receipt, operation, claim=once.key if once else None, group=unit.group)
 
 
 def observe(unit: Unit, node: Node, receipt: Receipt) -> None:

@@ -27,6 +27,8 @@ class Receipt:
     operation: Operation | None = None
     outcome: Outcome | None = None
     written: Mapping[str, Any] = field(default_factory=dict)
+    remember: dict[str, Any] = field(default_factory=dict)
+    """What an observer wants the claim to keep, such as where it put the message."""
 
     @property
     def id(self) -> str:

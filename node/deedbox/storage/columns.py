@@ -13,8 +13,13 @@ def whole() -> sa.types.TypeEngine[Any]:
     return sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 
+def plain_text() -> sa.types.TypeEngine[Any]:
+    """Text compared byte by byte on both engines, so that ranges of keys mean the same."""
+    return sa.Text().with_variant(sa.Text(collation="C"), "postgresql")
+
+
 def text(name: str, *, null: bool = False, key: bool = False) -> sa.Column[Any]:
-    return sa.Column(name, sa.Text(), primary_key=key, nullable=null)
+    return sa.Column(name, plain_text(), primary_key=key, nullable=null)
 
 
 def integer(name: str, *, null: bool = False, key: bool = False) -> sa.Column[Any]:

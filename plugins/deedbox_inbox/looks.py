@@ -1,0 +1,192 @@
+"""What others may read: the federation ledger and conversations (OIP 1.2 §10, §11.1); looks on a read connection."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import orjson
+
+from deedbox.clock import server_law, utc_z
+from deedbox_inbox.conversation import ALLOWED_NEXT
+
+RECORDS = 5
+MESSAGES = 100
+
+
+def records_of(reader: Any, msg_id: str) -> list[Any]:
+    """The newest exchanges about a message: claims and recent rows first, then the sealed index."""
+    prefix = f"inbox/{msg_id}/"
+    numbers: set[int] = set()
+    for space in ("", "unverified/"):
+        begins = space + prefix
+        for row in reader.all(
+            "select meta from govern_claim where key >= :begins and key < :ends",
+            begins=begins,
+            ends=begins[:-1] + "0",
+        ):
+            found = orjson.loads(row.meta or "{}").get("exchange")
+            numbers |= {found} if found else set()
+    recent = reader.all("select exchange from inbox_recent where msg_id = :msg", msg=msg_id)
+    numbers |= {row.exchange for row in recent}
+    if not numbers:
+        numbers = set(_in_spans(reader, msg_id))
+    rows = [row for number in sorted(numbers, reverse=True)[:RECORDS] if (row := _exchange(reader, number))]
+    return [row for row in rows if row.msg_id == msg_id]
+
+
+def _exchange(reader: Any, number: int) -> Any:
+    return reader.one("select * from inbox_exchange where id = :id", id=number)
+
+
+def _in_spans(reader: Any, msg_id: str) -> list[int]:
+    """Binary search in the sealed index, newest span first (kernel-notes §4.5)."""
+    wanted = hashlib.sha256(msg_id.encode()).digest()[:8]
+    for span in reader.all("select first from inbox_span order by first desc"):
+        row = reader.one("select pairs from inbox_span where first = :first", first=span.first)
+        pairs = bytes(row.pairs)
+        low, high = 0, len(pairs) // 16
+        while low < high:
+            middle = (low + high) // 2
+            if pairs[middle * 16 : middle * 16 + 8] < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        numbers = []
+        while low < len(pairs) // 16 and pairs[low * 16 : low * 16 + 8] == wanted:
+            numbers.append(int.from_bytes(pairs[low * 16 + 8 : low * 16 + 16], "big"))
+            low += 1
+        if numbers:
+            return numbers
+    return []
+
+
+def newest(reader: Any, limit: int) -> list[Any]:
+    return list(reader.all("select * from inbox_exchange order by id desc limit :limit", limit=limit))
+
+
+def record(row: Any, zone: Any, *, discreet: bool = False) -> dict[str, Any]:
+    """A row as the home shape has it (OIP 1.2 §10.2); a listing names domains, not agents (W42)."""
+
+    def shown(agent: str) -> str:
+        return agent.rpartition("@")[2] if discreet else agent
+
+    return {
+        "ts": server_law(row.at, zone),
+        "kind": "FED_INBOX" if row.direction == "inbound" else "FED_SEND",
+        "verdict": row.verdict,
+        "direction": row.direction,
+        "status": row.status,
+        "msg_id": row.msg_id,
+        "msg_kind": row.kind,
+        "from": shown(row.sender),
+        "to": shown(row.recipient),
+        "body_sha256": row.body_sha256,
+        "sender_verified": bool(row.verified),
+        "audience": None if discreet else row.audience,
+        "response_id": row.response_id,
+        "response_kind": row.response_kind,
+        "response_body_sha256": row.response_sha256,
+        "response_verified": bool(row.response_verified),
+        "invocation_id": row.invocation,
+        "capability_fingerprint": row.capability,
+        "reason": row.reason,
+    }
+
+
+def peer_record(row: Any) -> dict[str, Any]:
+    """The same in the peer shape (OIP 1.2 §10.3); a joiner accepts either."""
+    return {
+        "id": row.msg_id,
+        "kind": row.kind,
+        "from": row.sender,
+        "to": row.recipient,
+        "ts": utc_z(row.at),
+        "body_sha256": row.body_sha256,
+        "direction": row.direction,
+        "sender_verified": bool(row.verified),
+        "verdict": row.verdict,
+        "response_id": row.response_id,
+        "response_kind": row.response_kind,
+        "response_body_sha256": row.response_sha256,
+        "response_verified": bool(row.response_verified),
+    }
+
+
+def conversation(reader: Any, conversation_id: str) -> dict[str, Any] | None:
+    """The document of the newest thread of that name; knowing the name is the ticket."""
+    row = reader.one(
+        "select * from inbox_thread where conversation = :id order by updated_at desc limit 1", id=conversation_id
+    )
+    if row is None:
+        return None
+    rows = reader.all(
+        "select * from inbox_exchange where thread = :thread order by id desc limit :most",
+        thread=row.id,
+        most=MESSAGES // 2,
+    )
+    messages = [message for each in reversed(rows) for message in _two(each)]
+    participants = list(dict.fromkeys(agent for each in reversed(rows) for agent in (each.sender, each.recipient)))
+    return {
+        "id": row.conversation,
+        "created_at": utc_z(row.created_at),
+        "updated_at": utc_z(row.updated_at),
+        "participants": participants,
+        "state": row.state,
+        "messages": messages,
+        "open_commitments": orjson.loads(row.commitments),
+        "unresolved_requests": orjson.loads(row.requests),
+        "receipts": orjson.loads(row.receipts),
+        "final": orjson.loads(row.final) if row.final else None,
+        "allowed_next_kinds": list(ALLOWED_NEXT[row.state]),
+    }
+
+
+def _two(row: Any) -> list[dict[str, Any]]:
+    inbound = row.direction == "inbound"
+    received = "received" if row.verified else "received_unverified"
+    first = {
+        "msg_id": row.msg_id,
+        "kind": row.kind,
+        "direction": row.direction,
+        "from": row.sender,
+        "to": row.recipient,
+        "ts": utc_z(row.at),
+        "in_reply_to": row.in_reply_to,
+        "verdict": received if inbound else "sent",
+        "invocation_id": None,
+        "body_sha256": row.body_sha256,
+    }
+    if not row.response_id or not row.response_verified:
+        return [first]
+    answered = row.reason or ("invoked" if row.kind == "invoke" else "answered")
+    second = {
+        "msg_id": row.response_id,
+        "kind": row.response_kind,
+        "direction": "outbound" if inbound else "inbound",
+        "from": row.recipient,
+        "to": row.sender,
+        "ts": utc_z(row.responded_at),
+        "in_reply_to": row.msg_id,
+        "verdict": answered if inbound else "received",
+        "invocation_id": row.invocation,
+        "body_sha256": row.response_sha256,
+    }
+    return [first, second]
+
+
+def conversations(reader: Any, limit: int, *, owner: bool) -> list[dict[str, Any]]:
+    """The newest threads; participants only for the owner (OIP 1.2 §11.6)."""
+    rows = reader.all("select * from inbox_thread order by updated_at desc limit :limit", limit=limit)
+    return [
+        {
+            "id": row.conversation,
+            "state": row.state,
+            **({"participants": [row.other, row.home]} if owner else {}),
+            "messages": row.messages,
+            "open_commitments": len(orjson.loads(row.commitments)),
+            "unresolved_requests": len(orjson.loads(row.requests)),
+            "updated_at": utc_z(row.updated_at),
+        }
+        for row in rows
+    ]
