@@ -1,0 +1,1 @@
+"""The clauses, one module a claim; each module ends in ``CLAUSES``."""
