@@ -40,7 +40,11 @@ def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[s
 
 def configure(style: str = "json", level: int = logging.INFO) -> None:
     """Set up the process' logging once: ``json`` for machines, ``text`` for a terminal; to standard error."""
-    render: Any = structlog.processors.JSONRenderer() if style == "json" else structlog.dev.ConsoleRenderer()
+    render: Any = (
+        structlog.processors.JSONRenderer()
+        if style == "json"
+        else structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)  # locals hold secrets
+    )
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -57,5 +61,7 @@ def configure(style: str = "json", level: int = logging.INFO) -> None:
 
 
 def logger(**bound: Any) -> Any:
-    """A logger that carries names."""
+    """A logger that carries names; nobody who forgot to configure logging gets local variables printed."""
+    if not structlog.is_configured():
+        configure()
     return structlog.get_logger(**bound)

@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from deedbox.domains import domain_from_config
 from deedbox.refusals import Fault, Refusal
 
-_RATE = re.compile(r"(\d{1,9})/(s|min|h)")
+_RATE = re.compile(r"(\d{1,6})/(s|min|h)")  # count × instant must fit 63 bits
 _SPAN = {"s": 1_000, "min": 60_000, "h": 3_600_000}
 
 
@@ -33,8 +33,8 @@ class Section(BaseModel):
 
 
 def _checked_rate(text: str) -> str:
-    if not _RATE.fullmatch(text):
-        raise ValueError("a rate is written 60/min, 3/s or 100/h")
+    if parse_rate(text)[0] < 1:
+        raise ValueError("a rate of nothing: switch the facet off instead")
     return text
 
 
@@ -45,7 +45,7 @@ def parse_rate(text: str) -> tuple[int, int]:
     """``60/min`` → (60, 60000): how many, in how many milliseconds."""
     found = _RATE.fullmatch(text)
     if not found:
-        raise ValueError(f"not a rate: {text}")
+        raise ValueError("a rate is written 60/min, 3/s or 100/h, at most 999999")
     return int(found[1]), _SPAN[found[2]]
 
 

@@ -116,7 +116,7 @@ def peer_record(row: Any) -> dict[str, Any]:
 def conversation(reader: Any, conversation_id: str) -> dict[str, Any] | None:
     """The document of the newest thread of that name; knowing the name is the ticket."""
     row = reader.one(
-        "select * from inbox_thread where conversation = :id order by updated_at desc limit 1", id=conversation_id
+        "select * from inbox_thread where conversation = :id order by kept_until desc limit 1", id=conversation_id
     )
     if row is None:
         return None

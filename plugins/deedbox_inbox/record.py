@@ -20,24 +20,18 @@ BLOCK_KEPT = DAY
 
 
 class Numbers:
-    """The next numbers of exchanges and threads, read once a group."""
+    """The next number of an exchange, read once a group; a thread is numbered by the exchange that opened it."""
 
     def __init__(self, unit: Unit) -> None:
-        exchange = unit.one("select max(id) as last from inbox_exchange")
-        thread = unit.one("select max(id) as last from inbox_thread")
-        self.exchange: int = (exchange.last if exchange else 0) or 0
-        self.thread: int = (thread.last if thread else 0) or 0
+        last = unit.one("select id from inbox_exchange order by id desc limit 1")
+        self.last: int = last.id if last else 0
 
     def flush(self, group: Any) -> None:
         """Numbers are only counted; the rows that carry them write themselves."""
 
-    def next_exchange(self) -> int:
-        self.exchange += 1
-        return self.exchange
-
-    def next_thread(self) -> int:
-        self.thread += 1
-        return self.thread
+    def next(self) -> int:
+        self.last += 1
+        return self.last
 
 
 class ExchangeObserver:
@@ -58,15 +52,14 @@ class ExchangeObserver:
 
     def _received(self, unit: Unit, receipt: Receipt, operation: Operation, outcome: Outcome) -> None:
         found, envelope = operation.found, operation.found.envelope
-        numbers = unit.part("inbox", Numbers)
-        number = numbers.next_exchange()
+        number = unit.part("inbox", Numbers).next()
         claimed = operation.principal.kind == "peer" and outcome.code != "replay_rejected"
         thread = 0
         answer = operation.intent.phrasing.sent  # type: ignore[attr-defined]  # an inbox intent has an inbox phrasing
         if claimed:
             messages = _messages(operation, outcome, answer)
             verified = operation.principal.verified
-            thread = touch(unit, numbers, found.thread, envelope, messages, operation.invocation, verified=verified)
+            thread = touch(unit, number, found.thread, envelope, messages, operation.invocation, verified=verified)
             receipt.remember["exchange"] = number
             if envelope.enc is not None:
                 _remember_block(unit, envelope)
@@ -82,8 +75,7 @@ class ExchangeObserver:
         unit.note(EXCHANGES, row)
 
     def _sent(self, unit: Unit, receipt: Receipt, sent: Any) -> None:
-        numbers = unit.part("inbox", Numbers)
-        number = numbers.next_exchange()
+        number = unit.part("inbox", Numbers).next()
         key = thread_key(sent.sender.lower(), sent.recipient.lower(), sent.conversation)
         messages = [
             Message(
@@ -108,7 +100,7 @@ class ExchangeObserver:
                     sent.decision,
                 )
             )
-        thread = touch(unit, numbers, key, sent, messages, sent.invocation_id, verified=True)
+        thread = touch(unit, number, key, sent, messages, sent.invocation_id, verified=True)
         unit.note(RECENT, (number, sent.message_id, unit.now))
         row = (
             *(number, thread, "outbound", sent.sent_at, sent.message_id, sent.msg_kind, sent.sender, sent.recipient),
@@ -186,7 +178,7 @@ def _remember_block(unit: Unit, envelope: Any) -> None:
 
 def touch(
     unit: Unit,
-    numbers: Numbers,
+    number: int,
     key: str,
     about: Any,
     messages: list[Message],
@@ -195,7 +187,7 @@ def touch(
     verified: bool,
 ) -> int:
     """Apply messages to a thread, opening it with the first; the thread's number."""
-    row = unit.fact(THREADS, key) or _opened(unit, numbers, key, messages)
+    row = unit.fact(THREADS, key) or _opened(unit, number, key, messages)
     state = State(
         row["state"],
         orjson.loads(row["commitments"]),
@@ -229,11 +221,11 @@ def _json(value: Any) -> str:
     return orjson.dumps(value).decode() if value else "[]"
 
 
-def _opened(unit: Unit, numbers: Numbers, key: str, messages: list[Message]) -> dict[str, Any]:
+def _opened(unit: Unit, number: int, key: str, messages: list[Message]) -> dict[str, Any]:
     home, other, conversation = key.split("\n", 2)
     return {
         "key": key,
-        "id": numbers.next_thread(),
+        "id": number,
         "conversation": conversation,
         "home": home,
         "other": other,

@@ -19,9 +19,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from deedbox.clock import Clock, SystemClock
 from deedbox.refusals import Fault, Refusal, Unavailable
 from deedbox.storage.connection import Connection, Row
-from deedbox.storage.group import Ask, Writer
+from deedbox.storage.group import Ask
 from deedbox.storage.sqlite import SqliteConnection
 from deedbox.storage.unit import Unit
+from deedbox.storage.writer import writer_for
 
 P = ParamSpec("P")
 Result = TypeVar("Result")
@@ -71,7 +72,7 @@ class Database:
         self.url = url
         self.clock = clock or SystemClock()
         self._lock = _take_lock(sqlite_path(url))
-        self._writer = Writer(connect(url, writing=True), self.clock)
+        self._writer = writer_for(connect(url, writing=True), self.clock)
         self._readers: queue.SimpleQueue[Reader] = queue.SimpleQueue()
         self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="deedbox-reader")
         self._opened: list[Connection] = []

@@ -1,26 +1,19 @@
-"""The queue, the one writer and the one commit: units that arrive while a commit runs share the next one.
+"""A group of units that share one transaction: what they need is asked once, what they gather is written once.
 
-Nobody outside this package knows. A caller is answered only after the commit (kernel-notes §4.2, decisions 5, 29, 34).
-What every unit of the group needs by key is asked in one statement a table before the first of them runs.
+Units see each other in order, as if they had been committed one by one (kernel-notes §4.2, decisions 5, 29).
 """
 
 from __future__ import annotations
 
 import asyncio
-import queue
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from deedbox.clock import Clock
-from deedbox.refusals import Unavailable
 from deedbox.storage.connection import Connection
 from deedbox.storage.tables import Rows
 from deedbox.storage.unit import FactRow, Unit
 
-GROUP_LIMIT = 256
-ATTEMPTS = 5
 Ask = tuple[Rows, Any]
 """A row a unit will want: which table's rows, and the key."""
 
@@ -144,82 +137,20 @@ class Poisoned(Exception):
     """A unit failed after it had changed the database: our bug; the group is rolled back and each runs alone."""
 
 
-class Writer:
-    """The one thread that writes, and its queue."""
-
-    def __init__(self, connection: Connection, clock: Clock) -> None:
-        self._connection = connection
-        self._clock = clock
-        self._queue: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._work, name="deedbox-writer", daemon=True)
-        self._closed = False
-        self._number = 0
-        self._thread.start()
-
-    def submit(self, work: Callable[..., Any], arguments: tuple[Any, ...], asks: Sequence[Ask]) -> asyncio.Future[Any]:
-        if self._closed:
-            raise Unavailable("store_closed", "the node is shutting down")
-        task = Task(work, arguments, asks, asyncio.get_running_loop())
-        self._queue.put(task)
-        return task.future
-
-    def close(self) -> None:
-        """Let the waiting units finish, then stop."""
-        self._closed = True
-        self._queue.put(None)
-        self._thread.join()
-        self._connection.close()
-
-    def _work(self) -> None:
-        while (first := self._queue.get()) is not None:
-            waiting = [first]
-            last = False
-            while len(waiting) < GROUP_LIMIT and not self._queue.empty():
-                more = self._queue.get()
-                if more is None:
-                    last = True
-                    break
-                waiting.append(more)
-            self._run(waiting)
-            _answer(waiting)
-            if last:
-                return
-
-    def _run(self, tasks: list[Task]) -> None:
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                return self._commit(tasks)
-            except Poisoned:
-                return self._alone(tasks)
-            except Exception as error:
-                if attempt == ATTEMPTS or not self._connection.repeatable(error):
-                    return _fail(tasks, error)
-
-    def _alone(self, tasks: list[Task]) -> None:
+def gather(connection: Connection, tasks: Sequence[Task], now: int, number: int) -> None:
+    """Begin, ask, run every unit, flush: everything but the commit; rolled back if it raises."""
+    connection.begin()
+    group = Group(connection, now, number)
+    try:
+        group.load(ask for task in tasks for ask in task.asks)
         for task in tasks:
-            try:
-                self._commit([task])
-            except Poisoned as poison:
-                task.error = poison.__cause__
-            except Exception as error:
-                _fail([task], error)
-
-    def _commit(self, tasks: list[Task]) -> None:
-        connection = self._connection
-        connection.begin()
-        self._number += 1
-        group = Group(connection, self._clock.now(), self._number)
-        try:
-            group.load(ask for task in tasks for ask in task.asks)
-            for task in tasks:
-                _perform(task, group)
-            group.flush()
-            connection.commit()
-        except BaseException:
-            connection.rollback()
-            raise
-        finally:
-            group.close()
+            _perform(task, group)
+        group.flush()
+    except BaseException:
+        connection.rollback()
+        raise
+    finally:
+        group.close()
 
 
 def _perform(task: Task, group: Group) -> None:
@@ -232,21 +163,7 @@ def _perform(task: Task, group: Group) -> None:
         task.error = error
 
 
-def _fail(tasks: list[Task], error: BaseException) -> None:
+def fail(tasks: Sequence[Task], error: BaseException) -> None:
+    """Every unit of the group gets the same answer."""
     for task in tasks:
         task.error = error
-
-
-def _answer(tasks: list[Task]) -> None:
-    """One call into each loop for the whole group."""
-    loops: dict[asyncio.AbstractEventLoop, list[Task]] = {}
-    for task in tasks:
-        loops.setdefault(task.loop, []).append(task)
-    for loop, settled in loops.items():
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(_settle, settled)
-
-
-def _settle(tasks: list[Task]) -> None:
-    for task in tasks:
-        task.settle()
