@@ -25,6 +25,10 @@ LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imp
 BREAKS = {
     "the kernel has floors": ("node/deedbox/clock.py", "import deedbox.storage"),
     "facets know the kernel and never each other": ("node/deedbox/refusals.py", "import deedbox_wellknown"),
+    "facets reach road, ledger and database only by what deedbox offers": (
+        "wellknown/deedbox_wellknown/publish.py",
+        "import deedbox.storage",
+    ),
     "the judge stands outside": ("conformance/deedbox_conformance/wire.py", "import deedbox.clock"),
     "nothing speaks HTTP or SMTP behind our back": ("node/deedbox/canonical.py", "import smtplib"),
     "one way out to the network": ("node/deedbox/identity/keys.py", "import httpx2"),
