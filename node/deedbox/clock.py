@@ -12,6 +12,7 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
+from functools import lru_cache
 from typing import Protocol
 
 Entropy = Callable[[int], bytes]
@@ -57,6 +58,7 @@ class Ids:
         return self._entropy(size)
 
 
+@lru_cache(maxsize=1024)  # a group's answers share their instant
 def utc_z(instant: int) -> str:
     """``2026-01-02T03:04:05.678Z``, the form of envelopes (OIP 1.2 §1.3)."""
     seconds, millis = divmod(instant, 1000)

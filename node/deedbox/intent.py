@@ -1,4 +1,7 @@
-"""The values that flow down the road: what was asked, what was proven, understood, judged, done and told."""
+"""The values that flow down the road: what was asked, what was proven, understood, judged, done and told.
+
+Those made for every message are slotted and not frozen: freezing doubles what making one costs.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from deedbox.identity.principal import ANONYMOUS, Anonymous, Principal
 from deedbox.refusals import Refusal
 
 if TYPE_CHECKING:
-    from deedbox.catalog import Object
+    from deedbox.catalog import Catalog, Object
     from deedbox.ledger.receipt import Receipt
     from deedbox.storage.group import Ask
     from deedbox.storage.unit import Unit
@@ -60,7 +63,7 @@ class Intent:
     """What the surface wants the receipt to say of the message: ids and hashes, never contents or tokens."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Proof:
     """What *prepare* established before the database: who it proves, or the refusal that will be the answer."""
 
@@ -84,6 +87,10 @@ class Operation:
     now: int
     found: Any = None
     invocation: str | None = None
+    catalog: Catalog | None = None
+    """What else this node offers, for objects that speak of objects."""
+    unfit: Refusal | None = None
+    """Why the arguments are no good; said only after a token's own gates, and not at all if it fixes them."""
 
     @property
     def effect(self) -> Effect:
@@ -109,9 +116,10 @@ class Charge(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Allow:
-    """Yes, at a price."""
+    """Yes, at a price; ``arguments`` take the place of the given ones where the grant fixes them."""
 
     charges: tuple[Charge, ...] = ()
+    arguments: Any = None
     policy: str = ""
     weight: Weight = Weight.ALLOW
 
@@ -143,6 +151,14 @@ class Deny:
 Verdict = Allow | Hold | Deny
 
 
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """A runner's value together with what the ledger shall say of it: terms and hashes, never contents or tokens."""
+
+    value: Any
+    said: Mapping[str, Any]
+
+
 class Ended(StrEnum):
     """The closed set of how an asking ends."""
 
@@ -154,7 +170,7 @@ class Ended(StrEnum):
     INTERRUPTED = "interrupted"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Outcome:
     """How it ended, and with what: ``value`` of an execution, or the code and status of anything else."""
 
@@ -167,10 +183,18 @@ class Outcome:
     extra: Mapping[str, Any] = field(default_factory=dict)
     charges: tuple[Charge, ...] = ()
     retry_after: int | None = None
+    said: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
         return self.ended is Ended.EXECUTED or self.ended is Ended.SHAPED
+
+    @classmethod
+    def executed(cls, value: Any, charges: tuple[Charge, ...] = ()) -> Outcome:
+        """What a runner returned."""
+        if isinstance(value, Stated):
+            return cls(Ended.EXECUTED, value.value, charges=charges, said=value.said)
+        return cls(Ended.EXECUTED, value, charges=charges)
 
     @classmethod
     def refused(cls, no: Refusal | Deny) -> Outcome:
@@ -195,13 +219,17 @@ class Outcome:
         return cls(Ended.FAILED, code=code, status=500, detail="the object failed", charges=charges)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Output:
-    """The words of an answer before its receipt exists: their bytes, and the hash the ledger keeps of them."""
+    """The words of an answer before its receipt exists: their bytes, and the hash the ledger keeps of them.
+
+    ``said`` is what the surface adds to the receipt now that it knows the outcome; hashes and marks, never contents.
+    """
 
     body: bytes
     sha256: str
     extra: Any = None
+    said: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Phrasing(Protocol):
@@ -217,7 +245,7 @@ class Phrasing(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Reply:
     """What the road tells the surface.
 
@@ -236,3 +264,5 @@ class Reply:
     claim: str | None = None
     group: int = 0
     original: Mapping[str, Any] = field(default_factory=dict)
+    stored: bytes | None = None
+    """Of a repeat: the first answer, empty while its run lasts; nothing if the id stood for something else."""

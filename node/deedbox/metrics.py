@@ -21,5 +21,14 @@ class Metrics:
         )
         self.entries = Gauge("deedbox_ledger_entries", "Entries in the ledger.", registry=self.registry)
 
+        self._ends: dict[tuple[str, str], Counter] = {}
+
+    def ended(self, surface: str, ended: str) -> None:
+        """Count one end of an asking."""
+        counter = self._ends.get((surface, ended))
+        if counter is None:
+            counter = self._ends[surface, ended] = self.outcomes.labels(surface, ended)
+        counter.inc()
+
     def text(self) -> bytes:
         return generate_latest(self.registry)

@@ -13,10 +13,21 @@ from deedbox.govern.authorise import OwnersRule, PublicDisclosures
 from deedbox.govern.claims import mark_undelivered
 from deedbox.govern.handout import Handout
 from deedbox.govern.limits import RefusalEvents, Shield
-from deedbox.govern.owner import OwnerAuthenticator
+from deedbox.govern.owner import LocalOwnerAuthenticator, OwnerAuthenticator
 from deedbox.govern.pipeline import govern, refuse
 from deedbox.govern.processes import Processes
-from deedbox.hookspecs import Authenticator, Document, Job, MessageKind, Observer, Policy, Port, Service, Transport
+from deedbox.hookspecs import (
+    AnnouncingPolicy,
+    Authenticator,
+    Document,
+    Job,
+    MessageKind,
+    Observer,
+    Policy,
+    Port,
+    Service,
+    Transport,
+)
 from deedbox.identity.principal import Anonymous
 from deedbox.intent import Intent, Reply
 from deedbox.kernel import Kernel
@@ -65,6 +76,11 @@ class Node:
         return self.kernel.domain
 
     @cached_property
+    def announcing(self) -> tuple[AnnouncingPolicy, ...]:
+        """The policies that name the rows they will read."""
+        return tuple(each for each in self.policies if isinstance(each, AnnouncingPolicy))
+
+    @cached_property
     def database(self) -> Any:
         return self.kernel.database
 
@@ -87,7 +103,7 @@ class Node:
     async def govern(self, intent: Intent) -> Reply:
         """Ask for something; every surface does this and nothing else."""
         reply = await govern(self, intent)
-        self.kernel.metrics.outcomes.labels(intent.surface, reply.outcome.ended.value).inc()
+        self.kernel.metrics.ended(intent.surface, reply.outcome.ended.value)
         return reply
 
     async def refuse(self, intent: Intent, refusal: Refusal) -> Reply:
@@ -155,8 +171,8 @@ def assemble(kernel: Kernel, classes: list[type[Plugin]]) -> Node:
     settings = kernel.settings
     host = Host(kernel, classes, settings.facets)
     gathered = {hook: _gather(host, hook) for hook in _HOOKS}
-    owner = OwnerAuthenticator(settings.node.keys)
-    authenticators = {each.credential: each for each in (owner, *gathered["deedbox_authenticators"])}
+    owners = (OwnerAuthenticator(settings.node.keys), LocalOwnerAuthenticator())
+    authenticators = {each.credential: each for each in (*owners, *gathered["deedbox_authenticators"])}
     transports = {scheme: each for each in gathered["deedbox_transports"] for scheme in each.schemes}
     return Node(
         kernel=kernel,

@@ -22,7 +22,7 @@ MOST_OPEN = 100
 SUMMARY = 200
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Message:
     """What of a message a thread looks at; ``at`` in printed UTC-Z form."""
 

@@ -20,6 +20,8 @@ def acknowledge(unit: Unit, given: Nothing, operation: Operation) -> None:
     """Receiving a message does nothing but be recorded; the phrasing answers."""
 
 
+NOTHING = Nothing()
+
 KINDS = (
     ("query", "QUERY", "Answer a signed question with its echo; runs nothing."),
     ("propose", "PROPOSE", "Take note of offered work; authorises nothing."),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from deedbox import Intent, Once, Refusal, Reply
 from deedbox.canonical import NOT_CANONICAL, admit, sha256_hex
 from deedbox.envelope.message import Envelope, Malformed
+from deedbox_inbox.kinds import NOTHING
 from deedbox_inbox.phrasing import EnvelopePhrasing
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class Reception:
             surface="inbox",
             at=now,
             object_key=OBJECT_OF_KIND.get(kind, ""),
-            arguments={},
+            arguments=NOTHING,
             phrasing=EnvelopePhrasing(node, envelope),
             credential=Sealed(envelope),
             once=once_of(envelope),

@@ -85,7 +85,8 @@ class SealedAuthenticator:
         if not record.fresh and envelope.kind != "query":
             raise Refusal(_UNKNOWN.code, 401, "the sender's key is stale", extra={"resolve_failure": "stale_document"})
         try:
-            verify(envelope, record.key, now=now, keys_by_kid=record.valid_keys(now))
+            keys = record.valid_keys(now) if record.keys else None
+            verify(envelope, record.key, now=now, keys_by_kid=keys)
         except Refusal as refusal:
             if refusal.code not in ("bad_signature", "key_not_of_sender"):
                 raise

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import orjson
 from sqlmodel import Field
 
 from deedbox.catalog import Inside, Outside
@@ -48,13 +49,17 @@ class Started:
 
 def act_inside(unit: Unit, node: Node, operation: Operation, runner: Inside[Any]) -> Outcome:
     """Run in the open unit; an execution has a savepoint, a disclosure only notes to lose."""
-    execution = operation.effect is Effect.EXECUTION
+    mark = unit.mark()
     try:
-        with unit.savepoint(when=execution):
-            return Outcome(Ended.EXECUTED, runner.call(unit, operation.arguments, operation))
+        if operation.effect is Effect.DISCLOSURE:
+            return Outcome.executed(runner.call(unit, operation.arguments, operation))
+        with unit.savepoint():
+            return Outcome.executed(runner.call(unit, operation.arguments, operation))
     except Refusal as refusal:
+        unit.take_back(mark)
         return Outcome.refused(refusal)
     except Exception:
+        unit.take_back(mark)
         node.log.exception("runner_failed", object=operation.intent.object_key)
         return Outcome.failed()
 
@@ -73,7 +78,8 @@ def start(unit: Unit, node: Node, operation: Operation, runner: Outside[Any], ch
     until = unit.now + int(runner.deadline * 1000) + LEASE_BEYOND_DEADLINE
     row = (operation.invocation, receipt.seq, until, operation.principal.id, operation.intent.object_key)
     unit.note(ACTS, row)
-    claim(unit, operation.intent, node.processes.own, state=STARTED, reply=None, meta=None)
+    meta = orjson.dumps({"invocation": operation.invocation}).decode()
+    claim(unit, operation.intent, node.processes.own, state=STARTED, reply=None, meta=meta)
     return Started(operation, receipt, charges)
 
 
@@ -85,7 +91,7 @@ async def act_outside(node: Node, started: Started) -> Outcome:
     try:
         async with asyncio.timeout(found.runner.deadline):
             value = await found.runner.call(operation.arguments, operation)
-        return Outcome(Ended.EXECUTED, value, charges=started.charges)
+        return Outcome.executed(value, started.charges)
     except Refusal as refusal:
         return Outcome.failed(refusal.code, started.charges)
     except TimeoutError:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def classify(node: Node, intent: Intent, principal: Principal, proof: Proof, now: int) -> Operation:
     """The intent understood. An unknown object is carried on only for an intent that names it by envelope."""
     found = node.catalog.get(intent.object_key)
-    operation = Operation(intent, principal, found, intent.arguments, now, proof.found)
+    operation = Operation(intent, principal, found, intent.arguments, now, proof.found, catalog=node.catalog)
     if found is None:
         if intent.named:
             return operation
@@ -26,5 +26,10 @@ def classify(node: Node, intent: Intent, principal: Principal, proof: Proof, now
             "there is no such object here",
             extra={"attempted": intent.object_key[:64], "did_you_mean": near},
         )
-    operation.arguments = found.accept(intent.arguments)
+    try:
+        operation.arguments = found.accept(intent.arguments)
+    except Refusal as refusal:
+        if not (intent.named or intent.token):
+            raise
+        operation.unfit = refusal
     return operation

@@ -46,6 +46,7 @@ def repeat(unit: Unit, node: Node, intent: Intent, once: Once, row: FactRow, ope
         claim=once.key,
         group=unit.group if undelivered else 0,
         original=original_of(row) if same else {},
+        stored=bytes(row["reply"] or b"") if same else None,
     )
 
 

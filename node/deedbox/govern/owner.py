@@ -1,4 +1,7 @@
-"""The owner's key: the one root credential, kept as a hash, presented in a header and nowhere else (OIP 1.2 §14.6)."""
+"""The owner: by the one root key, kept as a hash and presented in a header only (OIP 1.2 §14.6), or as the node's user.
+
+The second is for commands beside a running node (decision 34): whoever may read the node's keys needs no other.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import hashlib
 import hmac
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +59,32 @@ class OwnerAuthenticator:
         if kept and hmac.compare_digest(given, kept):
             return Proof(OWNER)
         return Proof(refusal=Refusal("unauthorized", 401, "this is not the owner's key"))
+
+    def believe(self, unit: Unit, intent: Intent, proof: Proof) -> Principal:
+        if proof.refusal is not None:
+            raise proof.refusal
+        return proof.principal
+
+
+@dataclass(frozen=True, slots=True)
+class LocalOwner:
+    """A user of this machine, by the operating system's word; a credential no network surface can make."""
+
+    uid: int
+
+
+class LocalOwnerAuthenticator:
+    """Believes the user the node runs as, and root."""
+
+    credential = LocalOwner
+
+    def present(self, headers: Mapping[str, str]) -> None:
+        """Never found in a request."""
+
+    async def prepare(self, node: Node, intent: Intent) -> Proof:
+        if intent.credential.uid in (os.geteuid(), 0):
+            return Proof(OWNER)
+        return Proof(refusal=Refusal("unauthorized", 401, "this user is not the node's owner"))
 
     def believe(self, unit: Unit, intent: Intent, proof: Proof) -> Principal:
         if proof.refusal is not None:

@@ -8,8 +8,8 @@ from deedbox.catalog import Inside, Outside
 from deedbox.govern.act import Started, act_inside, act_outside, end_lease, start
 from deedbox.govern.authenticate import believe, prepare
 from deedbox.govern.authorise import authorise
-from deedbox.govern.classify import classify
 from deedbox.govern.claims import CLAIMS
+from deedbox.govern.classify import classify
 from deedbox.govern.once import REPEATED, once, repeat
 from deedbox.govern.record import observe, record, statement, write
 from deedbox.identity.principal import ANONYMOUS, Principal
@@ -18,6 +18,7 @@ from deedbox.refusals import Refusal
 
 if TYPE_CHECKING:
     from deedbox.node import Node
+    from deedbox.storage.group import Ask
     from deedbox.storage.unit import Unit
 
 
@@ -28,7 +29,7 @@ async def govern(node: Node, intent: Intent) -> Reply:
         proof = await prepare(node, intent)
     except Refusal as refusal:
         return await refuse(node, intent, refusal)
-    asks = proof.asks
+    asks = (*proof.asks, *announced(node, intent))
     if intent.once is not None:
         asks = (*asks, (CLAIMS, intent.once.key))
     step = await node.database.run_asking(asks, decide, node, intent, proof)
@@ -36,6 +37,17 @@ async def govern(node: Node, intent: Intent) -> Reply:
         outcome = await act_outside(node, step)
         step = await node.database.run_asking((), finish, node, step, outcome)
     return step
+
+
+def announced(node: Node, intent: Intent) -> list[Ask]:
+    """The rows its judges will want; one that breaks here is left to fail, closed, when it judges."""
+    asks: list[Ask] = []
+    for policy in node.announcing:
+        try:
+            asks += policy.facts(intent)
+        except Exception:
+            node.log.exception("policy_failed", policy=policy.name)
+    return asks
 
 
 async def refuse(node: Node, intent: Intent, refusal: Refusal) -> Reply:
@@ -84,6 +96,10 @@ def weigh(unit: Unit, node: Node, operation: Operation) -> Reply | Started:
         return record(unit, node, operation, Outcome.refused(verdict))
     if isinstance(verdict, Hold):
         return record(unit, node, operation, Outcome.held(verdict))
+    if verdict.arguments is not None:
+        operation.arguments, operation.unfit = verdict.arguments, None
+    if operation.unfit is not None:
+        return record(unit, node, operation, Outcome.refused(operation.unfit))
     if operation.intent.dry:
         return record(unit, node, operation, Outcome(Ended.SHAPED))
     return perform(unit, node, operation, verdict)
@@ -117,6 +133,7 @@ def _charged(outcome: Outcome, verdict: Allow) -> Outcome:
         outcome.next_step,
         outcome.extra,
         verdict.charges,
+        said=outcome.said,
     )
 
 
@@ -156,7 +173,16 @@ def answer_repeat(
     output = intent.phrasing.output(operation, outcome)
     receipt = write(unit, node, operation, outcome, statement(operation, outcome, output))
     answer = intent.phrasing.answer(operation, output, receipt)
-    return Reply(outcome, answer, receipt, operation, repeat=True, claim=reply.claim, original=reply.original)
+    return Reply(
+        outcome,
+        answer,
+        receipt,
+        operation,
+        repeat=True,
+        claim=reply.claim,
+        original=reply.original,
+        stored=reply.stored,
+    )
 
 
 def _original(reply: Reply) -> dict[str, object]:

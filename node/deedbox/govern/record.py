@@ -45,6 +45,10 @@ def statement(operation: Operation, outcome: Outcome, output: Output) -> dict[st
         said["charges"] = [charge.describe() for charge in outcome.charges]
     if intent.subject:
         said.update(intent.subject)
+    if outcome.said:
+        said.update(outcome.said)
+    if output.said:
+        said.update(output.said)
     return said
 
 
@@ -89,8 +93,13 @@ def observe(unit: Unit, node: Node, receipt: Receipt) -> None:
     if operation is None:
         return
     for observer in node.observers_of(operation.intent.object_key):
+        mark = unit.mark()
         try:
-            with unit.savepoint(when=observer.changes_rows):
+            if observer.changes_rows:
+                with unit.savepoint():
+                    observer.observe(unit, receipt)
+            else:
                 observer.observe(unit, receipt)
         except Exception:
+            unit.take_back(mark)
             node.log.exception("observer_failed", observer=observer.name, receipt=receipt.id)

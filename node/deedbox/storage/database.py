@@ -121,6 +121,17 @@ class Database:
             os.close(self._lock)
 
 
+@contextmanager
+def sole_keeper(url: str) -> Iterator[None]:
+    """Hold the lock of a database without opening it, as a change of its schema does; nothing for a shared engine."""
+    lock = _take_lock(sqlite_path(url))
+    try:
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
 def _take_lock(path: Path | None) -> int | None:
     """Exactly one process keeps an SQLite file (decision 34)."""
     if path is None:

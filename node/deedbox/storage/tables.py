@@ -59,9 +59,11 @@ def _array_type(kind: TypeEngine[Any]) -> str:
     return "text"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rows:
     """The statements for one table, computed once: how rows of it are noted, read by key, and put back.
+
+    Made once a table, at module level, and told apart by identity.
 
     ``columns`` are all columns in the order of the class; ``key`` is the text or integer column rows are found by.
     """
@@ -88,6 +90,3 @@ class Rows:
     @cached_property
     def key_type(self) -> str:
         return self.types[self.columns.index(self.key)]
-
-    def __hash__(self) -> int:
-        return hash((self.table, self.key, self.only))

@@ -96,28 +96,30 @@ class Unit:
     # -- failing ---------------------------------------------------------------------------------------------------
 
     @contextmanager
-    def savepoint(self, *, when: bool = True) -> Iterator[None]:
-        """Effects inside are kept together or not at all; ``when=False`` undoes what is in memory only."""
-        if when:
-            self._group.savepoint("savepoint act")
-        mark, changed = len(self._undo), self._changed
+    def savepoint(self) -> Iterator[None]:
+        """Effects inside are kept together or not at all."""
+        self._group.savepoint("savepoint act")
+        mark, changed = self.mark(), self._changed
         try:
             yield
         except BaseException:
-            self._take_back(mark)
-            if when:
-                self._group.savepoint("rollback to act")
-                self._group.savepoint("release act")
-                self._changed = changed
-            raise
-        if when:
+            self.take_back(mark)
+            self._group.savepoint("rollback to act")
             self._group.savepoint("release act")
+            self._changed = changed
+            raise
+        self._group.savepoint("release act")
 
-    def _take_back(self, mark: int = 0) -> None:
+    def mark(self) -> int:
+        """Where the unit stands in memory, for `take_back`."""
+        return len(self._undo)
+
+    def take_back(self, mark: int = 0) -> None:
+        """Undo in memory everything since the mark."""
         while len(self._undo) > mark:
             self._undo.pop()()
 
     def abandon(self) -> bool:
         """Take back what is in memory; true if that was all, false if the database itself was changed."""
-        self._take_back()
+        self.take_back()
         return not self._changed
