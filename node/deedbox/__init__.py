@@ -13,7 +13,21 @@ if TYPE_CHECKING:
     from deedbox.facets import Facet, Plugin, hookimpl
     from deedbox.hookspecs import Check, Document, Job, MessageKind, Page, Port
     from deedbox.identity.principal import Anonymous, OwnerKey, Principal
-    from deedbox.intent import Allow, Deny, Effect, Ended, Hold, Intent, Once, Operation, Outcome, Output, Proof, Reply
+    from deedbox.intent import (
+        Allow,
+        Deny,
+        Effect,
+        Ended,
+        Hold,
+        Intent,
+        Once,
+        Operation,
+        Outcome,
+        Output,
+        Proof,
+        Reply,
+        Stated,
+    )
     from deedbox.kernel import Kernel
     from deedbox.ledger.receipt import Receipt
     from deedbox.node import Node
@@ -30,7 +44,7 @@ _HOMES = {
     "identity.principal": ("Anonymous", "OwnerKey", "Principal"),
     "intent": (
         *("Allow", "Deny", "Effect", "Ended", "Hold", "Intent", "Once", "Operation", "Outcome", "Output"),
-        *("Proof", "Reply"),
+        *("Proof", "Reply", "Stated"),
     ),
     "kernel": ("Kernel",),
     "ledger.receipt": ("Receipt",),
@@ -83,6 +97,7 @@ __all__ = [
     "Rows",
     "Secret",
     "Section",
+    "Stated",
     "Table",
     "Text",
     "Unavailable",

@@ -18,6 +18,7 @@ from deedbox import web
 from deedbox.govern.act import interrupt_expired
 from deedbox.govern.claims import mark_handed, prune
 from deedbox.govern.processes import RENEW_EVERY
+from deedbox.jobs import working
 from deedbox.ledger.sealing import keep_sealed
 from deedbox.node import Node
 from deedbox.refusals import Refusal
@@ -56,45 +57,50 @@ def build(node: Node, *, access_log: bool = True) -> App:
     return _outermost(litestar, node, access_log=access_log)
 
 
+class _Exchange:
+    """One request on its way through: sees the status pass, and adds the request's id to the answer."""
+
+    __slots__ = ("_send", "began", "id", "status")
+
+    def __init__(self, scope: Scope, node: Node, send: Send) -> None:
+        given = web.header(scope, b"x-request-id")
+        self.id = given if _REQUEST_ID.fullmatch(given) else node.ids.new("req")
+        self.began = time.perf_counter()
+        self.status = 0
+        self._send = send
+        scope["request_id"] = self.id
+        scope["node"] = node
+
+    async def send(self, message: Any) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode())]
+        await self._send(message)
+
+
 def _outermost(inner: Any, node: Node, *, access_log: bool) -> App:
-    """Gives each request an id, turns what escapes into a JSON refusal, and writes one line."""
-    requests = node.kernel.metrics.requests
+    """Gives each request an id, turns what escapes into a JSON refusal, counts it and writes one line."""
+    metrics = node.kernel.metrics
     thin = _thin(node.routes)
-    counters: dict[int, Any] = {}
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            return await inner(scope, receive, send)
-        began = time.perf_counter()
-        given = web.header(scope, b"x-request-id")
-        request_id = given if _REQUEST_ID.fullmatch(given) else node.ids.new("req")
-        scope["request_id"] = request_id
-        scope["node"] = node
-        status = 0
-
-        async def answered(message: Any) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
-            await send(message)
-
+            await inner(scope, receive, send)
+            return
+        exchange = _Exchange(scope, node, send)
         try:
-            await thin.get(scope["path"], inner)(scope, receive, answered)
+            await thin.get(scope["path"], inner)(scope, receive, exchange.send)
         except Refusal as refusal:
-            await web.respond_refusal(answered, refusal)
+            await web.respond_refusal(exchange.send, refusal)
         except web.Disconnected:
-            status = 499
+            exchange.status = 499
         except Exception:
-            node.log.exception("request_failed", request_id=request_id)
-            if not status:
-                await web.respond_json(answered, 500, {"error": "internal", "request_id": request_id})
-        counter = counters.get(status)
-        if counter is None:
-            counter = counters[status] = requests.labels("http", str(status))
-        counter.inc()
+            node.log.exception("request_failed", request_id=exchange.id)
+            if not exchange.status:
+                await web.respond_json(exchange.send, 500, {"error": "internal", "request_id": exchange.id})
+        metrics.answered(exchange.status)
         if access_log:
-            _write_line(scope, status, request_id, began)
+            _write_line(scope, exchange)
 
     return app
 
@@ -105,17 +111,17 @@ def _thin(routes: Iterable[Any]) -> dict[str, App]:
     return {path: each.fn for each in plain for path in each.paths if "{" not in path}
 
 
-def _write_line(scope: Scope, status: int, request_id: str, began: float) -> None:
+def _write_line(scope: Scope, exchange: _Exchange) -> None:
     query: bytes = scope["query_string"]
     line = {
         "event": "request",
         "method": scope["method"],
         "path": scope["path"],
         "query": _SECRET_QUERY.sub(rb"\1=[redacted]", query)[:512].decode("latin-1") if query else "",
-        "status": status,
-        "ms": round((time.perf_counter() - began) * 1000, 1),
+        "status": exchange.status,
+        "ms": round((time.perf_counter() - exchange.began) * 1000, 1),
         "from": web.address(scope),
-        "request_id": request_id,
+        "request_id": exchange.id,
     }
     os.write(2, orjson.dumps(line) + b"\n")
 
@@ -134,6 +140,7 @@ async def running(node: Node) -> AsyncIterator[None]:
         stack.push_async_callback(_stop, node, tasks)
         for service in node.services:
             await stack.enter_async_context(service(node))
+        await stack.enter_async_context(working(node))
         yield
 
 

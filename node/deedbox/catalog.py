@@ -30,6 +30,17 @@ class Text(Arguments):
 
 Given = TypeVar("Given", bound=Arguments)
 
+PROMISED = (
+    *("id", "object_type", "runner", "directory_type", "category", "target", "description", "input_schema"),
+    *("auth", "risk", "requires_approval", "status", "operation_semantics"),
+)
+"""The members of a descriptor that are its contract (OIP 1.2 §15.5)."""
+
+
+def contract_hash(descriptor: Mapping[str, Any]) -> str:
+    """64 hex over the canonical form of what a descriptor promises (OIP 1.2 §15.5)."""
+    return digest({name: descriptor[name] for name in PROMISED})
+
 
 @dataclass(frozen=True, slots=True)
 class Inside(Generic[Given]):
@@ -111,12 +122,8 @@ class Object(Generic[Given]):
 
     @cached_property
     def contract(self) -> str:
-        """The contract's fingerprint, 64 hex: any change of what the object promises changes it (OIP 1.2 §15.5)."""
-        named = (
-            *("id", "object_type", "runner", "directory_type", "category", "target", "description", "input_schema"),
-            *("auth", "risk", "requires_approval", "status", "operation_semantics"),
-        )
-        return digest({name: self.descriptor[name] for name in named})
+        """The contract's fingerprint: any change of what the object promises changes it."""
+        return contract_hash(self.descriptor)
 
     def accept(self, given: Any) -> Given:
         """The arguments, valid, or a refusal naming what is wrong; a bare string is the text of a plain object."""
@@ -143,7 +150,10 @@ class Catalog:
             if offered.key in self._objects:
                 other = self._objects[offered.key].facet
                 raise Refusal(
-                    "duplicate_object", 500, f"{offered.key} is offered by {other} and {offered.facet}", fault=Fault.OURS
+                    "duplicate_object",
+                    500,
+                    f"{offered.key} is offered by {other} and {offered.facet}",
+                    fault=Fault.OURS,
                 )
             self._objects[offered.key] = offered
 

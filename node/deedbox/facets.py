@@ -93,7 +93,9 @@ def subscribed(tables: Mapping[str, Mapping[str, Any]], extra: Mapping[str, type
 class Host:
     """This node's own pluggy manager: two nodes in a process never share a plugin."""
 
-    def __init__(self, kernel: Kernel, classes: Iterable[type[Plugin]], tables: Mapping[str, Mapping[str, Any]]) -> None:
+    def __init__(
+        self, kernel: Kernel, classes: Iterable[type[Plugin]], tables: Mapping[str, Mapping[str, Any]]
+    ) -> None:
         self._manager = pluggy.PluginManager("deedbox")
         self._manager.add_hookspecs(hookspecs)
         self.plugins: list[Plugin] = []

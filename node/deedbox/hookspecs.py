@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import pluggy
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from deedbox.intent import Intent, Operation, Proof, Verdict
     from deedbox.ledger.receipt import Receipt
     from deedbox.node import Node
+    from deedbox.storage.group import Ask
     from deedbox.storage.unit import Unit
 
 hookspec = pluggy.HookspecMarker("deedbox")
@@ -42,12 +43,16 @@ class MessageKind:
 
 @dataclass(frozen=True)
 class Document:
-    """A resource under ``/.well-known/``; rendered when asked, kept for ``max_age`` seconds by the publisher."""
+    """A resource under ``/.well-known/``; rendered when asked, kept for ``max_age`` seconds by the publisher.
+
+    ``version`` is asked at each request, so it only looks: another value than before renders anew at once.
+    """
 
     name: str
     media_type: str
     render: Callable[[Node], Awaitable[bytes]]
     max_age: int = 300
+    version: Callable[[Node], object] = lambda node: None
 
 
 class Authenticator(Protocol):
@@ -71,6 +76,14 @@ class Policy(Protocol):
     name: str
 
     def judge(self, unit: Unit, operation: Operation) -> Verdict | None: ...
+
+
+@runtime_checkable
+class AnnouncingPolicy(Policy, Protocol):
+    """A policy that names the rows it will read, so that a whole group asks for them in one statement a table."""
+
+    def facts(self, intent: Intent) -> Iterable[Ask]:
+        """The rows an intent will need; called on the loop, after *prepare*."""
 
 
 class Scorer(Protocol):
@@ -182,7 +195,7 @@ def deedbox_authenticators() -> Iterable[Authenticator]:
 def deedbox_policies() -> Iterable[Policy]:
     """Judges of every operation; step 5 of the road.
 
-    All of them judge, in no promised order: a denial beats a hold, a hold beats an allowance, and if none speaks
+    All of them judge, in no promised order (an ``AnnouncingPolicy`` also names its rows): a denial beats a hold, a hold beats an allowance, and if none speaks
     the answer is no. Judges read the deciding unit and never write; what an allowance costs rides on the verdict.
     """
     return ()
@@ -235,7 +248,10 @@ def deedbox_checks() -> Iterable[Check]:
 
 @hookspec
 def deedbox_commands() -> Iterable[click.Command]:
-    """Commands for the command line."""
+    """Commands for the command line.
+
+    A static method, unlike the others: a command is looked up by name with no node open, and opens what it needs.
+    """
     return ()
 
 

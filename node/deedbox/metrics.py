@@ -23,6 +23,15 @@ class Metrics:
 
         self._ends: dict[tuple[str, str], Counter] = {}
 
+        self._statuses: dict[int, Counter] = {}
+
+    def answered(self, status: int) -> None:
+        """Count one HTTP answer."""
+        counter = self._statuses.get(status)
+        if counter is None:
+            counter = self._statuses[status] = self.requests.labels("http", str(status))
+        counter.inc()
+
     def ended(self, surface: str, ended: str) -> None:
         """Count one end of an asking."""
         counter = self._ends.get((surface, ended))

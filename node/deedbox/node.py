@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, TypeVar, cast
 
 from deedbox.catalog import Catalog, Inside, Object, Outside
+from deedbox.clock import Ids
 from deedbox.facets import Facet, Host, Plugin, subscribed
 from deedbox.govern.authorise import OwnersRule, PublicDisclosures
 from deedbox.govern.claims import mark_undelivered
@@ -31,7 +32,9 @@ from deedbox.hookspecs import (
 from deedbox.identity.principal import Anonymous
 from deedbox.intent import Intent, Reply
 from deedbox.kernel import Kernel
+from deedbox.ledger.chain import Ledger
 from deedbox.refusals import Fault, Refusal
+from deedbox.storage.database import Database
 from deedbox.storage.migrate import histories
 
 Contribution = TypeVar("Contribution")
@@ -81,15 +84,15 @@ class Node:
         return tuple(each for each in self.policies if isinstance(each, AnnouncingPolicy))
 
     @cached_property
-    def database(self) -> Any:
+    def database(self) -> Database:
         return self.kernel.database
 
     @cached_property
-    def ledger(self) -> Any:
+    def ledger(self) -> Ledger:
         return self.kernel.ledger
 
     @cached_property
-    def ids(self) -> Any:
+    def ids(self) -> Ids:
         return self.kernel.ids
 
     @cached_property
@@ -221,7 +224,10 @@ def _gather(host: Host, hook: str) -> list[Any]:
         key = getattr(value, mark)
         if key in owners:
             raise Refusal(
-                "duplicate_contribution", 500, f"{hook}: {key} comes from {owners[key]} and {facet.name}", fault=Fault.OURS
+                "duplicate_contribution",
+                500,
+                f"{hook}: {key} comes from {owners[key]} and {facet.name}",
+                fault=Fault.OURS,
             )
         owners[key] = facet.name
     return values

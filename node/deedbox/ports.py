@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 class AgentRecord:
     """What a domain publishes of one of its agents (OIP 1.2 §7.1, §7.2).
 
-    ``keys`` are further keys by their ``kid``, each with its window in milliseconds; ``fresh`` says the document
-    is within its life, so that it may serve authority and not only disclosure.
+    ``keys`` are further keys by their ``kid``, each with its window in milliseconds; ``fresh`` says it may serve
+    authority and not only disclosure. Where it may not, ``doubt`` says why, in the words of ``resolve_failure``:
+    ``stale_document``, or ``key_changed`` for a key that replaced another unannounced (OIP 1.2 §29 W14).
     """
 
     id: str
@@ -26,6 +27,7 @@ class AgentRecord:
     inbox: str
     keys: Mapping[str, tuple[P256Public, int | None, int | None]] = field(default_factory=dict)
     fresh: bool = True
+    doubt: str = ""
 
     def valid_keys(self, now: int) -> dict[str, P256Public]:
         """The further keys whose window holds at ``now``."""

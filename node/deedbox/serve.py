@@ -130,7 +130,7 @@ async def _ended(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
 
 
 def _settle_garbage() -> None:
-    """What was made at start lives as long as the process: it is not looked through again every few hundred messages."""
+    """What was made at start lives as long as the process, so the collector need not look through it again."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)

@@ -22,7 +22,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from deedbox.domains import domain_from_config
 from deedbox.refusals import Fault, Refusal
 
-_RATE = re.compile(r"(\d{1,6})/(s|min|h)")  # count × instant must fit 63 bits
+_RATE = re.compile(r"(\d{1,6})/(s|min|h)")  # count * instant must fit 63 bits
 _SPAN = {"s": 1_000, "min": 60_000, "h": 3_600_000}
 
 
@@ -110,7 +110,7 @@ class NodeSection(Section):
 class InboxLimits(Section):
     """The laws of the signed inbox (OIP 1.2 §8.7)."""
 
-    bytes: int = Field(131_072, ge=1_024)
+    bytes: int = Field(default=131_072, ge=1_024)
     rate: RateText = "60/min"
     unverified: RateText = "5/min"
 
@@ -118,7 +118,7 @@ class InboxLimits(Section):
 class DispatchLimits(Section):
     """The laws of the dispatch door."""
 
-    bytes: int = Field(131_072, ge=1_024)
+    bytes: int = Field(default=131_072, ge=1_024)
     shield: RateText = "600/min"
 
 
@@ -141,7 +141,11 @@ class Settings(BaseSettings):
     """The whole file."""
 
     model_config = SettingsConfigDict(
-        env_prefix="DEEDBOX_", env_nested_delimiter="__", extra="forbid", frozen=True, nested_model_default_partial_update=True
+        env_prefix="DEEDBOX_",
+        env_nested_delimiter="__",
+        extra="forbid",
+        frozen=True,
+        nested_model_default_partial_update=True,
     )
 
     node: NodeSection

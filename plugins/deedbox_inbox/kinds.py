@@ -74,7 +74,9 @@ class MessagePolicy:
         if operation.object is None or operation.object.key not in _DELIVERED:
             return None
         if not operation.principal.verified:
-            return Deny("sender_unverifiable", 401, "only a question may come from an unproven sender", policy=self.name)
+            return Deny(
+                "sender_unverifiable", 401, "only a question may come from an unproven sender", policy=self.name
+            )
         if envelope.kind == "cancel" and not _may_cancel(thread, found):
             detail = "cancel what you sent, or a conversation you opened"
             return Deny("cancel_not_yours", 403, detail, policy=self.name)

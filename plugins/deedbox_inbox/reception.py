@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from deedbox import Intent, Once, Refusal, Reply
 from deedbox.canonical import NOT_CANONICAL, admit, sha256_hex
 from deedbox.envelope.message import Envelope, Malformed
+from deedbox.web import JsonPhrasing
 from deedbox_inbox.kinds import NOTHING
 from deedbox_inbox.phrasing import EnvelopePhrasing
 
@@ -31,16 +32,8 @@ class Sealed:
     envelope: Envelope
 
 
-class Unphrased:
-    """The phrasing of what never became an envelope: the surface answers by itself."""
-
-    def output(self, operation: Any, outcome: Any) -> Any:
-        raise NotImplementedError("a malformed envelope is refused before anybody phrases")
-
-    answer = output
-
-
-UNPHRASED = Unphrased()
+UNREAD = JsonPhrasing()
+"""The phrasing of what never became an envelope: the carrier answers for itself, unsigned."""
 
 
 class Reception:
@@ -83,11 +76,9 @@ class Reception:
             )
 
     def _unread(self, raw: bytes, now: int, carrier: str, address: str) -> Intent:
-        return Intent("inbox", now, "", None, UNPHRASED, raw=raw, address=address, subject={"carrier": carrier})
+        return Intent("inbox", now, "", None, UNREAD, raw=raw, address=address, subject={"carrier": carrier})
 
-    def _intent(
-        self, node: Node, envelope: Envelope, raw: bytes, now: int, carrier: str, address: str
-    ) -> Intent:
+    def _intent(self, node: Node, envelope: Envelope, raw: bytes, now: int, carrier: str, address: str) -> Intent:
         kind = envelope.kind
         subject = {
             "msg": envelope.id,

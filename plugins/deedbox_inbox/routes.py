@@ -9,12 +9,12 @@ import orjson
 from litestar import asgi
 
 from deedbox import Intent, Refusal, Reply, web
-from deedbox.clock import parse_instant, utc_z
-from deedbox.envelope.message import KINDS, MAX_BODY, PROTOCOL
-from deedbox.envelope.seal import sign_bytes
 from deedbox.canonical import canonical
+from deedbox.clock import parse_instant, utc_z
+from deedbox.envelope.message import MAX_BODY, PROTOCOL
+from deedbox.envelope.seal import sign_bytes
 from deedbox_inbox.phrasing import REPLY_LIFE
-from deedbox_inbox.reception import UNPHRASED, Reception
+from deedbox_inbox.reception import UNREAD, Reception
 from deedbox_inbox.record import verdict
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ async def _take(reception: Reception, scope: Any, receive: Any, send: Any) -> No
     try:
         raw = await web.read_body(scope, receive, limit)
     except Refusal as refusal:
-        intent = Intent("inbox", node.kernel.clock.now(), "", None, UNPHRASED, address=address)
+        intent = Intent("inbox", node.kernel.clock.now(), "", None, UNREAD, address=address)
         await node.refuse(intent, refusal)
         return await _plain(send, refusal)
     reply = await reception.accept(raw, address=address)
@@ -153,7 +153,7 @@ def self_description(node: Node) -> dict[str, Any]:
                 *("protocol", "id", "conversation", "kind", "from", "to", "created_at", "expires_at"),
                 *("body", "body_sha256", "signature"),
             ],
-            "kinds": [kind for kind in ("query", "propose", "invoke", "result", "event", "cancel", "error") if kind in KINDS],
+            "kinds": ["query", "propose", "invoke", "result", "event", "cancel", "error"],
             "invoke_body": {"key": "OBJECT_KEY", "args": "<object arguments>"},
             "invoke_requires": [
                 "a verified sender signature",

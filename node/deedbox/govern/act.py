@@ -87,7 +87,8 @@ async def act_outside(node: Node, started: Started) -> Outcome:
     """Run, holding no transaction, until the deadline."""
     operation = started.operation
     found = operation.object
-    assert found is not None and isinstance(found.runner, Outside)  # noqa: S101  # `start` was given this runner
+    assert found is not None  # noqa: S101  # `start` was given this object
+    assert isinstance(found.runner, Outside)  # noqa: S101  # and this runner
     try:
         async with asyncio.timeout(found.runner.deadline):
             value = await found.runner.call(operation.arguments, operation)

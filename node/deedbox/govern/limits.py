@@ -60,9 +60,7 @@ def spend_quota(unit: Unit, key: str, rate: Rate, now: int) -> None:
     row = unit.fact(QUOTAS, key)
     fits, mark = rate.spend(row["used_until"] if row else 0, now)
     if not fits:
-        raise Refusal(
-            "rate_limited", 429, "this principal has spent its allowance", retry_after=rate.wait(mark, now)
-        )
+        raise Refusal("rate_limited", 429, "this principal has spent its allowance", retry_after=rate.wait(mark, now))
     unit.put(QUOTAS, {"key": key, "used_until": mark})
 
 

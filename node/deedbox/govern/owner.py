@@ -53,7 +53,7 @@ class OwnerAuthenticator:
     async def prepare(self, node: Node, intent: Intent) -> Proof:
         given = hashlib.sha256(intent.credential.secret.encode()).hexdigest()
         try:
-            kept = self._file.read_text().strip()  # noqa: ASYNC240  # 64 bytes, read each time so a new key acts at once
+            kept = self._file.read_text().strip()  # 64 bytes, read each time so a new key acts at once
         except FileNotFoundError:
             kept = ""
         if kept and hmac.compare_digest(given, kept):

@@ -112,7 +112,8 @@ def perform(unit: Unit, node: Node, operation: Operation, verdict: Allow) -> Rep
     found = operation.object
     if found is None:
         return record(unit, node, operation, Outcome.failed("unknown_object", verdict.charges))
-    operation.invocation = node.ids.new("inv", unit.now) if found.listed else None
+    leased = isinstance(found.runner, Outside)  # its lease is kept under the invocation
+    operation.invocation = node.ids.new("inv", unit.now) if found.listed or leased else None
     match found.runner:
         case Inside() as runner:
             outcome = act_inside(unit, node, operation, runner)

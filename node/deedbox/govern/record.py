@@ -80,9 +80,7 @@ def record(unit: Unit, node: Node, operation: Operation, outcome: Outcome) -> Re
     once = operation.intent.once
     if once is not None:
         kept = {"response": output.extra, "invocation": operation.invocation, **receipt.remember}
-        claim(
-            unit, operation.intent, node.processes.own, state=DONE, reply=answer, meta=orjson.dumps(kept).decode()
-        )
+        claim(unit, operation.intent, node.processes.own, state=DONE, reply=answer, meta=orjson.dumps(kept).decode())
         node.handout.expect(unit.group)
     return Reply(outcome, answer, receipt, operation, claim=once.key if once else None, group=unit.group)
 

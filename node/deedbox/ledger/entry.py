@@ -53,7 +53,7 @@ class Checkpoint(Table, table=True):
 
 
 class Tile(Table, table=True):
-    """A complete C2SP tile: 256 hashes of one level; ``place`` is level × 2^40 + index."""
+    """A complete C2SP tile: 256 hashes of one level; ``place`` is level * 2^40 + index."""
 
     place: int = Field(primary_key=True)
     hashes: bytes

@@ -52,7 +52,8 @@ class Connection(Protocol):
 
 def insert_sql(rows: Rows, place: str = "?") -> str:
     """A one-row insert; the engine's driver repeats it."""
-    return f"insert into {rows.name} ({', '.join(rows.columns)}) values ({', '.join([place] * len(rows.columns))})"
+    places = ", ".join([place] * len(rows.columns))
+    return f"insert into {rows.name} ({', '.join(rows.columns)}) values ({places})"  # noqa: S608  # names are ours
 
 
 def conflict_sql(rows: Rows) -> str:

@@ -77,9 +77,7 @@ class Database:
         self._reading = ThreadPoolExecutor(READERS, thread_name_prefix="deedbox-reader")
         self._opened: list[Connection] = []
 
-    def run(
-        self, work: Callable[Concatenate[Unit, P], Result], *args: P.args, **kwargs: P.kwargs
-    ) -> Awaitable[Result]:
+    def run(self, work: Callable[Concatenate[Unit, P], Result], *args: P.args, **kwargs: P.kwargs) -> Awaitable[Result]:
         """Run a unit in the next group; answered after the commit, with its result or its exception."""
         if kwargs:
             raise TypeError("units take positional arguments")

@@ -48,7 +48,9 @@ def standing(connection: Connection, facet: str) -> str | None:
 def require_current(url: str, wanted: Mapping[str, Path]) -> None:
     """Refuse to work behind or ahead of the schema; says which command helps."""
     if (path := sqlite_path(url)) is not None and not path.exists():
-        raise Refusal("schema_missing", 500, "there is no database yet", next_step="run: deedbox init", fault=Fault.OURS)
+        raise Refusal(
+            "schema_missing", 500, "there is no database yet", next_step="run: deedbox init", fault=Fault.OURS
+        )
     connection = connect(url, writing=False)
     try:
         for facet, folder in wanted.items():

@@ -64,7 +64,7 @@ class PostgresConnection:
             self._plain.execute("rollback")
 
     def execute(self, sql: str, values: Mapping[str, Any]) -> int:
-        return max(0, self._plain.execute(_translated(sql), values).rowcount)
+        return max(0, int(self._plain.execute(_translated(sql), values).rowcount))
 
     def rows(self, sql: str, values: Mapping[str, Any]) -> list[Row]:
         if not self._writing and (self._raw.closed or self._raw.broken):

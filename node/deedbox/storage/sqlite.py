@@ -27,7 +27,8 @@ class Joined(sqlite3.Connection):
 
 @cache
 def _record(columns: tuple[str, ...]) -> Any:
-    return namedtuple("Row", columns, rename=True)._make  # noqa: PYI024  # columns are known only when the query ran
+    kind: Any = namedtuple("Row", columns, rename=True)  # columns are known only when the query ran
+    return kind._make
 
 
 def _as_row(cursor: sqlite3.Cursor, values: tuple[Any, ...]) -> Any:

@@ -33,7 +33,7 @@ class Table(SQLModel):
     """A facet's table; its name is the facet and the class, ``Thread`` in ``deedbox_inbox`` → ``inbox_thread``."""
 
     @declared_attr.directive
-    def __tablename__(cls) -> str:  # type: ignore[override]  # SQLModel types it as a value, SQLAlchemy as a directive
+    def __tablename__(cls) -> str:
         return f"{owner_of(cls.__module__)}_{cls.__name__.lower()}"
 
 

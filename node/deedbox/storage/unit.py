@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from deedbox.storage.connection import Row
 from deedbox.storage.tables import Rows
@@ -87,7 +87,7 @@ class Unit:
 
     def part(self, name: str, make: Callable[[Unit], Part]) -> Part:
         """Something the group shares and flushes once, such as the head of the ledger; made by its first user."""
-        return self._group.part(name, make, self)
+        return cast("Part", self._group.part(name, make, self))
 
     def on_undo(self, undo: Callable[[], object]) -> None:
         """How to take back in memory what a part just did, should this unit or savepoint fail."""

@@ -13,6 +13,13 @@ APPEND_ONLY = ("ledger_entry", "ledger_event", "ledger_batch", "ledger_checkpoin
 
 
 def upgrade() -> None:
+    _ledger()
+    _road()
+    _keys()
+    _jobs()
+
+
+def _ledger() -> None:
     op.create_table("ledger_entry", integer("seq", key=True), blob("header"), blob("leaf"))
     op.create_table("ledger_payload", integer("seq", key=True), blob("salt"), blob("payload"))
     op.create_table("ledger_event", integer("id", key=True), integer("ts"), blob("leaf"), blob("salt"), blob("event"))
@@ -22,6 +29,9 @@ def upgrade() -> None:
     op.create_table("ledger_invocation", text("id", key=True), integer("seq", null=True), integer("event", null=True))
     for table in APPEND_ONLY:
         append_only(table)
+
+
+def _road() -> None:
     op.create_table(
         "govern_claim",
         text("key", key=True),
@@ -47,6 +57,9 @@ def upgrade() -> None:
         text("actor"),
         text("object_key"),
     )
+
+
+def _keys() -> None:
     op.create_table(
         "identity_key",
         text("thumbprint", key=True),
@@ -57,6 +70,9 @@ def upgrade() -> None:
         integer("not_after", null=True),
     )
     op.create_index("ix_identity_key_agent", "identity_key", ["agent"])
+
+
+def _jobs() -> None:
     op.create_table(
         "jobs_job",
         number("id"),
