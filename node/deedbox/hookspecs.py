@@ -195,8 +195,9 @@ def deedbox_authenticators() -> Iterable[Authenticator]:
 def deedbox_policies() -> Iterable[Policy]:
     """Judges of every operation; step 5 of the road.
 
-    All of them judge, in no promised order (an ``AnnouncingPolicy`` also names its rows): a denial beats a hold, a hold beats an allowance, and if none speaks
-    the answer is no. Judges read the deciding unit and never write; what an allowance costs rides on the verdict.
+    All of them judge, in no promised order: a denial beats a hold, a hold beats an allowance, and if none speaks
+    the answer is no. Judges read the deciding unit and never write; what an allowance costs rides on the verdict. An
+    ``AnnouncingPolicy`` also names the rows it will read.
     """
     return ()
 

@@ -27,8 +27,8 @@ class Joined(sqlite3.Connection):
 
 @cache
 def _record(columns: tuple[str, ...]) -> Any:
-    kind: Any = namedtuple("Row", columns, rename=True)  # columns are known only when the query ran
-    return kind._make
+    make: Any = namedtuple  # the columns are known only when the query has run
+    return make("Row", columns, rename=True)._make
 
 
 def _as_row(cursor: sqlite3.Cursor, values: tuple[Any, ...]) -> Any:
