@@ -8,10 +8,11 @@ import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import orjson
-from litestar import Litestar, asgi
+from litestar import Litestar, Request, asgi
+from litestar.exceptions import HTTPException
 from litestar.handlers import ASGIRouteHandler
 
 from deedbox import web
@@ -26,6 +27,7 @@ from deedbox.web import Receive, Scope, Send
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _SECRET_QUERY = re.compile(rb"(?i)\b(share|tk|terminal_key|token|key|body)=[^&]*")
+_FRAMEWORK = {404: "not_found", 405: "method_not_allowed"}
 HANDED_EVERY = 1.0
 App = Callable[[Any, Receive, Send], Awaitable[None]]
 
@@ -53,6 +55,7 @@ def build(node: Node, *, access_log: bool = True) -> App:
         logging_config=None,
         debug=False,
         pdb_on_exception=False,
+        exception_handlers={HTTPException: _refuse, Exception: _escape},
     )
     return _outermost(litestar, node, access_log=access_log)
 
@@ -76,6 +79,16 @@ class _Exchange:
             self.status = message["status"]
             message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode())]
         await self._send(message)
+
+
+def _escape(_: Request[Any, Any, Any], error: Exception) -> NoReturn:
+    """Let what a route raises reach the outermost layer instead of becoming the framework's own answer."""
+    raise error
+
+
+def _refuse(_: Request[Any, Any, Any], error: HTTPException) -> NoReturn:
+    """The framework's own no, which is about paths and methods, in our words."""
+    raise Refusal(_FRAMEWORK.get(error.status_code, "bad_request"), error.status_code) from error
 
 
 def _outermost(inner: Any, node: Node, *, access_log: bool) -> App:
