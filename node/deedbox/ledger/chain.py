@@ -19,18 +19,22 @@ from deedbox.ledger.receipt import Receipt
 from deedbox.storage.group import Group
 from deedbox.storage.unit import Unit
 
+_ENDS = (
+    "select e.seq, e.leaf, (select id from ledger_event order by id desc limit 1) as event,"
+    " (select note from ledger_checkpoint order by size desc limit 1) as note"
+    " from (select 1) one left join (select seq, leaf from ledger_entry order by seq desc limit 1) e on true"
+)
+
 
 class Head:
     """The ledger's end inside one group, and what the group adds to it."""
 
     def __init__(self, unit: Unit) -> None:
-        last = unit.one("select seq, leaf from ledger_entry order by seq desc limit 1")
-        event = unit.one("select id from ledger_event order by id desc limit 1")
-        signed = unit.one("select note from ledger_checkpoint order by size desc limit 1")
-        self.seq: int = last.seq if last else 0
-        self.leaf: bytes = bytes(last.leaf) if last else NO_ENTRY
-        self.event: int = event.id if event else 0
-        self.checkpoint: str | None = signed.note if signed else None
+        (last,) = unit.all(_ENDS)
+        self.seq: int = last.seq or 0
+        self.leaf: bytes = bytes(last.leaf) if last.leaf else NO_ENTRY
+        self.event: int = last.event or 0
+        self.checkpoint: str | None = last.note
         self._began = self.seq
         self._entries: list[tuple[int, bytes, bytes]] = []
         self._payloads: list[tuple[int, bytes, bytes]] = []
@@ -74,7 +78,7 @@ class Head:
             return [bytes(row.leaf) for row in connection.rows(asked, {"first": first, "last": last})]
 
         def stored(level: int, index: int) -> bytes | None:
-            found = connection.having(TILES, (tiles.place(level, index),))
+            found = connection.having({TILES: (tiles.place(level, index),)})[TILES]
             return bytes(found[0][1]) if found else None
 
         made = tiles.completed(self._began, self.seq, leaves, stored)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 from deedbox.storage.tables import Rows
@@ -38,8 +39,11 @@ class Connection(Protocol):
     def upsert(self, rows: Rows, values: Sequence[Sequence[Any]]) -> None:
         """The same, replacing the row that has the key."""
 
-    def having(self, rows: Rows, keys: Iterable[Any]) -> list[tuple[Any, ...]]:
-        """The rows whose key is among ``keys``, in column order, by one statement."""
+    def having(self, wanted: Mapping[Rows, Iterable[Any]]) -> dict[Rows, list[tuple[Any, ...]]]:
+        """For each table the rows whose key is among the keys, in column order, by one statement a table."""
+
+    def together(self) -> AbstractContextManager[Any]:
+        """Changing statements inside are sent without waiting for each."""
 
     def session(self) -> Any:
         """An ORM session joined to the open transaction, which never commits by itself."""

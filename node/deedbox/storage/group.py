@@ -43,12 +43,14 @@ class Group:
         for rows, key in asks:
             if key not in self._facts.get(rows, ()):
                 wanted.setdefault(rows, set()).add(key)
-        for rows, keys in wanted.items():
+        if not wanted:
+            return
+        for rows, found in self.connection.having(wanted).items():
             known = self._facts.setdefault(rows, {})
-            known.update(dict.fromkeys(keys))
+            known.update(dict.fromkeys(wanted[rows]))
             place = rows.columns.index(rows.key)
-            for found in self.connection.having(rows, keys):
-                known[found[place]] = dict(zip(rows.columns, found, strict=True))
+            for values in found:
+                known[values[place]] = dict(zip(rows.columns, values, strict=True))
 
     def fact(self, rows: Rows, key: Any) -> FactRow | None:
         known = self._facts.get(rows)
@@ -89,8 +91,12 @@ class Group:
     def flush(self) -> None:
         """Write what the units gathered: one statement a table."""
         self.settle()
-        for part in self._parts.values():
-            part.flush(self)
+        with self.connection.together():
+            for part in self._parts.values():
+                part.flush(self)
+            self._write()
+
+    def _write(self) -> None:
         for rows, keys in self._dirty.items():
             known = self._facts[rows]
             kept = [known[key] for key in keys]

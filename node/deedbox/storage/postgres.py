@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import psycopg
 from psycopg.rows import namedtuple_row
@@ -53,8 +54,7 @@ class PostgresConnection:
     def begin(self) -> None:
         if self._raw.closed or self._raw.broken:
             self._open()
-        self._plain.execute("begin")
-        self._plain.execute("select pg_advisory_xact_lock(%s)", (GROUP_LOCK,))
+        self._plain.execute(f"begin; select pg_advisory_xact_lock({GROUP_LOCK})")
 
     def commit(self) -> None:
         self._plain.execute("commit")
@@ -80,8 +80,15 @@ class PostgresConnection:
     def upsert(self, rows: Rows, values: Sequence[Sequence[Any]]) -> None:
         self._plain.execute(_insert(rows) + conflict_sql(rows), [list(c) for c in zip(*values, strict=True)])
 
-    def having(self, rows: Rows, keys: Iterable[Any]) -> list[tuple[Any, ...]]:
-        return list(self._plain.execute(_having(rows), (list(keys),)).fetchall())
+    def having(self, wanted: Mapping[Rows, Iterable[Any]]) -> dict[Rows, list[tuple[Any, ...]]]:
+        asked = {}
+        with self._raw.pipeline():
+            for rows, keys in wanted.items():
+                asked[rows] = self._raw.execute(_having(rows), (list(keys),))
+        return {rows: list(cursor.fetchall()) for rows, cursor in asked.items()}
+
+    def together(self) -> AbstractContextManager[Any]:
+        return cast("AbstractContextManager[Any]", self._raw.pipeline())
 
     def session(self) -> Any:
         from sqlalchemy import create_engine

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections import namedtuple
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from typing import Any
 
@@ -82,8 +83,14 @@ class SqliteConnection:
     def upsert(self, rows: Rows, values: Sequence[Sequence[Any]]) -> None:
         self._plain.executemany(_upsert(rows), values)
 
-    def having(self, rows: Rows, keys: Iterable[Any]) -> list[tuple[Any, ...]]:
-        return self._plain.execute(_having(rows), (orjson.dumps(list(keys)).decode(),)).fetchall()
+    def having(self, wanted: Mapping[Rows, Iterable[Any]]) -> dict[Rows, list[tuple[Any, ...]]]:
+        run = self._plain.execute
+        return {
+            rows: run(_having(rows), (orjson.dumps(list(keys)).decode(),)).fetchall() for rows, keys in wanted.items()
+        }
+
+    def together(self) -> AbstractContextManager[Any]:
+        return nullcontext()
 
     def session(self) -> Any:
         from sqlalchemy import create_engine
