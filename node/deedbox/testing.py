@@ -185,8 +185,7 @@ async def a_node(
     A second block over the same folder is the same node started again, with a new owner key.
     """
     clock = clock or SystemClock()
-    if development:
-        sections["node"] = {**sections.get("node", {}), "development": development}
+    sections["node"] = {"development": development, **sections.get("node", {})}
     chosen = settings_for(folder, domain, facets, **sections)
     classes = facet_classes(chosen.facets, plugins or {})
     chosen.node.keys.mkdir(mode=0o700, exist_ok=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -12,11 +13,16 @@ from typing import Any
 import orjson
 import pytest
 
-from deedbox import Directory
+from deedbox import Directory, Node
+from deedbox.app import running
+from deedbox.govern.owner import make_owner_key
 from deedbox.identity.keys import P256Pair
+from deedbox.kernel import open_kernel
+from deedbox.node import assemble, facet_classes, schema_histories
 from deedbox.outgoing import Outgoing
 from deedbox.refusals import Refusal
-from deedbox.testing import FrozenClock, RunningNode, a_node
+from deedbox.storage.migrate import upgrade
+from deedbox.testing import FrozenClock, settings_for, verify_ledger
 from deedbox_wellknown.directory import PATH
 from tests.kernel.https_peer import Authority, Names, Peer, Script, Wire, plain, serving
 
@@ -44,14 +50,15 @@ def document(*entries: dict[str, Any], **more: Any) -> bytes:
 class Scene:
     """Our node, the peer, and the time they share."""
 
-    running: RunningNode
+    node: Node
     peer: Peer
     clock: FrozenClock
     names: Names
+    owner_key: str
 
     @property
     def directory(self) -> Any:
-        return self.running.node.port(Directory)  # type: ignore[type-abstract]
+        return self.node.port(Directory)  # type: ignore[type-abstract]
 
     @property
     def fetches(self) -> int:
@@ -93,17 +100,31 @@ class Scene:
     async def entries(self, kind: str = "peer_key") -> list[dict[str, Any]]:
         """The payloads of a kind of ledger entry, oldest first."""
         asked = "select e.header, p.payload from ledger_entry e join ledger_payload p on p.seq = e.seq order by e.seq"
-        rows = await self.running.kernel.database.read(lambda reader: reader.all(asked))
+        rows = await self.node.kernel.database.read(lambda reader: reader.all(asked))
         return [orjson.loads(row.payload) for row in rows if orjson.loads(row.header)["kind"] == kind]
 
 
 @asynccontextmanager
-async def a_scene(folder: Path, **how: Any) -> AsyncIterator[Scene]:
-    """Starts both; ``how`` as for ``a_node``. A second scene over the same folder is the node started again."""
-    clock = how.pop("clock", None) or FrozenClock()
+async def a_scene(
+    folder: Path, *, database: str | None = None, clock: FrozenClock | None = None, **table: Any
+) -> AsyncIterator[Scene]:
+    """Starts both; ``table`` is the facet's own. A second scene over the same folder is the node started again."""
+    clock = clock or FrozenClock()
     authority = Authority(folder, NAMES)
     peer, names = Peer(), Names()
     async with serving(peer, authority.server()):
         way = Outgoing(resolver=names, ssl_context=authority.client(), connect=Wire(peer.port), clock=clock)
-        async with a_node(folder / "node", "alpha.example", clock=clock, outgoing=way, **how) as running:
-            yield Scene(running, peer, clock, names)
+        node = {"database": database or f"sqlite:///{folder / 'deedbox.db'}"}
+        settings = settings_for(folder / "node", "alpha.example", {"wellknown": table}, node=node)
+        settings.node.keys.mkdir(mode=0o700, exist_ok=True)
+        owner_key = make_owner_key(settings.node.keys, os.urandom)
+        classes = facet_classes(settings.facets, {})
+        await asyncio.to_thread(upgrade, settings.node.database, schema_histories(classes))
+        kernel = await open_kernel(settings, clock=clock, outgoing=way)
+        try:
+            assembled = assemble(kernel, classes)
+            async with running(assembled):
+                yield Scene(assembled, peer, clock, names, owner_key)
+        finally:
+            await kernel.close()
+        await asyncio.to_thread(verify_ledger, kernel)

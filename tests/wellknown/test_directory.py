@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
+from deedbox import Intent, Operation, Outcome, Output, OwnerKey, Receipt
+from deedbox.canonical import sha256_hex
 from deedbox.clock import utc_z
 from deedbox.identity.keys import P256Pair
-from deedbox.refusals import Refusal
 from tests.kernel.https_peer import Script, drip, hang_up, plain, redirect
 from tests.wellknown.scene import BETA, Scene, a_scene, entry, listed
 
@@ -39,7 +39,7 @@ async def test_an_agent_is_found_and_then_known(scene: Scene) -> None:
 
 async def test_our_own_agents_need_no_network(scene: Scene) -> None:
     record = await scene.resolve("node@alpha.example")
-    assert record.key == scene.running.kernel.agents.pair(record.id, scene.clock.now()).public
+    assert record.key == scene.node.kernel.agents.pair(record.id, scene.clock.now()).public
     assert await scene.failure("nobody@alpha.example") == ("agent_not_published", None)
     assert await scene.refresh("node@alpha.example") is None
     assert scene.fetches == 0
@@ -166,9 +166,9 @@ async def test_a_refresh_that_fails_leaves_the_good_document(scene: Scene) -> No
 
 
 @pytest.mark.case("oip:W14")
-async def test_the_first_key_seen_goes_into_the_ledger_once(tmp_path: Path) -> None:
+async def test_the_first_key_seen_goes_into_the_ledger_once(tmp_path: Path, database_url: str) -> None:
     for _ in range(2):
-        async with a_scene(tmp_path) as scene:
+        async with a_scene(tmp_path, database=database_url) as scene:
             scene.publish(entry(BETA, OLD))
             await scene.resolve()
             scene.clock.advance(400)
@@ -205,32 +205,38 @@ async def test_a_key_changed_unannounced_discloses_until_the_owner_confirms_it(s
 
 
 async def confirm(scene: Scene, pair: P256Pair, refused: str | None) -> None:
-    node = scene.running.node
-    offered = node.catalog.get("PEER_KEY_CONFIRM")
-    assert offered
-    given = offered.accept({"agent": BETA.upper(), "thumbprint": pair.public.thumbprint})
+    """The owner's word, down the road."""
+    given = {"agent": BETA.upper(), "thumbprint": pair.public.thumbprint}
+    intent = Intent("test", scene.clock.now(), "PEER_KEY_CONFIRM", given, Plain(), credential=OwnerKey(scene.owner_key))
+    outcome = (await scene.node.govern(intent)).outcome
+    assert outcome.code == refused
+    assert outcome.ok == (refused is None)
 
-    def act(unit: Any) -> Any:
-        from deedbox import Operation
-        from deedbox.govern.owner import OWNER
 
-        return offered.runner.call(unit, given, Operation(None, OWNER, offered, given, unit.now))  # type: ignore[arg-type, call-arg]
+class Plain:
+    """Answers with nothing but the outcome."""
 
-    if refused is None:
-        assert (await node.database.run(act))["confirmed"]
-    else:
-        with pytest.raises(Refusal, match=refused):
-            await node.database.run(act)
+    def output(self, operation: Operation, outcome: Outcome) -> Output:
+        return Output(b"", sha256_hex(b""))
+
+    def answer(self, operation: Operation, output: Output, receipt: Receipt | None) -> bytes:
+        return b""
+
+
+async def test_only_the_owner_confirms_a_key(scene: Scene) -> None:
+    given = {"agent": BETA, "thumbprint": NEW.public.thumbprint}
+    reply = await scene.node.govern(Intent("test", scene.clock.now(), "PEER_KEY_CONFIRM", given, Plain()))
+    assert (reply.outcome.code, reply.outcome.status) == ("not_allowed", 403)
 
 
 async def test_doctor_is_told_of_keys_that_wait(scene: Scene) -> None:
-    [check] = [check for _, check in scene.running.node.host.contributions("deedbox_checks")]
-    assert await check.look(scene.running.node) is None
+    [check] = [check for _, check in scene.node.host.contributions("deedbox_checks")]
+    assert await check.look(scene.node) is None
     scene.publish(entry(BETA, OLD))
     await scene.resolve()
     scene.publish(entry(BETA, NEW))
     await scene.refresh()
-    assert BETA in (await check.look(scene.running.node) or "")
+    assert BETA in (await check.look(scene.node) or "")
 
 
 # --- keeping ---------------------------------------------------------------------------------------------------------
@@ -408,26 +414,26 @@ async def test_stopping_ends_a_fetch_that_is_under_way(tmp_path: Path) -> None:
         await asking
 
 
-async def test_what_was_fetched_is_shared_and_survives(tmp_path: Path) -> None:
-    async with a_scene(tmp_path) as scene:
+async def test_what_was_fetched_is_shared_and_survives(tmp_path: Path, database_url: str) -> None:
+    async with a_scene(tmp_path, database=database_url) as scene:
         scene.publish(entry(BETA, OLD))
         record = await scene.resolve()
-    async with a_scene(tmp_path) as again:
+    async with a_scene(tmp_path, database=database_url) as again:
         assert await again.resolve() == record
         assert again.fetches == 0
 
 
-async def test_a_failure_is_shared_too(tmp_path: Path) -> None:
-    async with a_scene(tmp_path) as scene:
+async def test_a_failure_is_shared_too(tmp_path: Path, database_url: str) -> None:
+    async with a_scene(tmp_path, database=database_url) as scene:
         scene.answer(plain(b"", status="410 Gone"))
         await scene.failure()
-    async with a_scene(tmp_path) as again:
+    async with a_scene(tmp_path, database=database_url) as again:
         assert await again.failure() == ("well_known_http_410", None)
         assert again.fetches == 0
 
 
 async def test_only_so_many_new_domains_are_asked_in_a_minute(tmp_path: Path) -> None:
-    async with a_scene(tmp_path, facets={"wellknown": {"new_domains": "1/min"}}) as scene:
+    async with a_scene(tmp_path, new_domains="1/min") as scene:
         scene.publish(entry(BETA, OLD))
         await scene.resolve()
         reason = "well_known_unreachable:too many domains are new to this node"

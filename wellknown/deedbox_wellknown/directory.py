@@ -145,7 +145,7 @@ class PeerDirectory:
                     copy = await self._flight(domain)
             return await self._admitted(agent, domain, copy, now)
         except Unresolved as failure:
-            self._failures[domain if failure.domain else agent] = (now + FAILED, failure)
+            self._failures[domain if failure.domain else agent] = (now + FAILED, failure.again())
             _forget_oldest(self._failures, REMEMBERED)
             raise
 
@@ -153,7 +153,7 @@ class PeerDirectory:
         for key in (domain, agent):
             until, failure = self._failures.get(key, (0, None))
             if failure is not None and now < until:
-                raise failure
+                raise failure.again()
 
     async def _admitted(self, agent: str, domain: str, copy: Copy, now: int) -> AgentRecord:
         """The record out of a document, its key held against the one we know."""

@@ -38,6 +38,10 @@ class Unresolved(Exception):
         self.temporary = temporary
         self.domain = domain
 
+    def again(self) -> Unresolved:
+        """The same failure for somebody else: an exception that is raised twice keeps growing."""
+        return Unresolved(self.reason, self.detail, temporary=self.temporary, domain=self.domain)
+
     def refusal(self, wait: int) -> Refusal:
         """The refusal of the port; ``wait`` is the seconds after which asking again helps, if it can."""
         return Refusal(
