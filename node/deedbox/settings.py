@@ -29,7 +29,7 @@ _SPAN = {"s": 1_000, "min": 60_000, "h": 3_600_000}
 class Section(BaseModel):
     """A table of the file: closed, so that a typing slip is an error and not silence."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
 
 
 def _checked_rate(text: str) -> str:
@@ -77,22 +77,31 @@ class Tls(Section):
 
     mode: Literal["proxy", "files", "development"] = "proxy"
     certificate: Path | None = None
+    """The chain in PEM, for ``files``."""
     key: Path | None = None
+    """Its private key in PEM, for ``files``."""
 
 
 class NodeSection(Section):
     """Whose node this is and where it keeps its things."""
 
     domain: Annotated[str, AfterValidator(lambda text: domain_from_config(text, development=True))]
+    """The domain that this node speaks for."""
     agents: tuple[str, ...] = ("node",)
+    """Who lives here: the names before the ``@``."""
     database: str = "sqlite:///deedbox.db"
+    """``sqlite:///`` and a file, or ``postgresql://``."""
     keys: Path = Path("keys")
+    """The folder of private keys, mode 0700."""
     listen: str = "127.0.0.1:8470"
+    """Address and port."""
     tls: Tls = Tls()
     zone: str = "UTC"
+    """The time zone of records (OIP 1.2 §1.3)."""
     development: Path | None = None
     """A folder with the development authority and resolver, shared by nodes of one machine; ``.test`` names only."""
     log: Literal["json", "text"] = "json"
+    """One object a line, or lines for a person."""
 
     @field_validator("zone")
     @classmethod
@@ -111,22 +120,29 @@ class InboxLimits(Section):
     """The laws of the signed inbox (OIP 1.2 §8.7)."""
 
     bytes: int = Field(default=131_072, ge=1_024)
+    """The largest body."""
     rate: RateText = "60/min"
+    """Envelopes of one proven domain."""
     unverified: RateText = "5/min"
+    """Envelopes in the name of one domain that can't be proven."""
 
 
 class DispatchLimits(Section):
     """The laws of the dispatch door."""
 
     bytes: int = Field(default=131_072, ge=1_024)
+    """The largest body."""
     shield: RateText = "600/min"
+    """Requests of one address."""
 
 
 class ShieldLimits(Section):
     """Per address, in process, before any signature is looked at; at least four times the law (decision 36)."""
 
     address: RateText = "1200/min"
+    """Requests of one address."""
     failures: RateText = "120/min"
+    """Failed proofs in one sender's name."""
 
 
 class Limits(Section):

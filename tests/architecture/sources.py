@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE_ROOTS = ("node", "plugins", "wellknown", "conformance")
 TEXTS = {".py", ".md", ".toml", ".json", ".lock", ".html", ".css", ".js", ".txt", ""}
@@ -50,8 +48,3 @@ def texts() -> dict[str, str]:
 def packages() -> list[str]:
     """The names of the import packages that the source roots hold."""
     return sorted({Path(source.name).parts[1] for source in sources()})
-
-
-def unless_written(name: str) -> pytest.MarkDecorator:
-    """Skips a test about a file that is still to come, and says so."""
-    return pytest.mark.skipif(not (ROOT / name).exists(), reason=f"{name} is not written yet")

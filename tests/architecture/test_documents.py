@@ -7,12 +7,11 @@ import re
 import pytest
 
 from tests import documents
-from tests.architecture.sources import ROOT, texts, unless_written
+from tests.architecture.sources import ROOT, texts
 
 PAGES = sorted(name for name in texts() if name.endswith(".md") and not name.startswith("tests/"))
 
 
-@unless_written("docs/facets.md")
 @pytest.mark.parametrize("name", documents.PAGES)
 def test_a_page_made_from_the_code_is_current(name: str) -> None:
     written = (documents.DOCS / name).read_text(encoding="utf-8")

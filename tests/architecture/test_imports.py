@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.architecture.sources import packages, unless_written
+from tests.architecture.sources import packages
 
 HEAVY = {"alembic", "aiosmtpd", "cryptography", "dns", "httpx2", "litestar", "pydantic", "pydantic_settings"}
 HEAVY |= {"prometheus_client", "psycopg", "sqlalchemy", "sqlmodel", "uvicorn", "uvloop"}
@@ -37,7 +37,6 @@ def loaded(program: str) -> set[str]:
     return run(program) - run("")
 
 
-@unless_written("node/deedbox/cli/__init__.py")
 def test_help_loads_nothing_heavy() -> None:
     found = loaded(HELP)
     assert "click" in found
@@ -49,7 +48,6 @@ def test_the_package_itself_loads_nothing_heavy() -> None:
     assert loaded("import deedbox") & HEAVY == set()
 
 
-@unless_written("node/deedbox/ledger/verify.py")
 def test_the_offline_verifier_stands_on_little() -> None:
     found = loaded("import deedbox.ledger.verify") - set(sys.stdlib_module_names)
     assert {name for name in found if not name.startswith("_")} - VERIFIER_MAY_LOAD == set()

@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from tests.architecture.sources import ROOT, unless_written
+from tests.architecture.sources import ROOT
 
 COMMANDS = runpy.run_path(str(ROOT / "run"), run_name="run")["COMMANDS"]
 
@@ -34,7 +34,6 @@ def test_every_line_is_a_command_of_run() -> None:
     assert [words for words in shown() if words[0] != "./run" or words[1] not in COMMANDS] == []
 
 
-@unless_written("node/deedbox/cli/__init__.py")
 @pytest.mark.parametrize("line", DEEDBOX)
 def test_every_deedbox_line_is_understood(line: str) -> None:
     command = [sys.executable, "-c", "from deedbox.cli import main; main()", *shlex.split(line), "--help"]
