@@ -82,8 +82,7 @@ class SealedAuthenticator:
         record = directory.known(envelope.sender, now)
         if record is None:
             record = await directory.resolve(envelope.sender, now)
-        if not record.fresh and envelope.kind != "query":
-            raise Refusal(_UNKNOWN.code, 401, "the sender's key is stale", extra={"resolve_failure": "stale_document"})
+        _require_authority(record, envelope)
         try:
             keys = record.valid_keys(now) if record.keys else None
             verify(envelope, record.key, now=now, keys_by_kid=keys)
@@ -101,6 +100,7 @@ class SealedAuthenticator:
             return record
         refreshed = await directory.refresh(envelope.sender, now)
         if refreshed is not None and _by_any(envelope, refreshed, now):
+            _require_authority(refreshed, envelope)
             return refreshed
         raise refusal
 
@@ -161,6 +161,13 @@ class SealedAuthenticator:
         else:
             spend_quota(unit, f"unverified/{principal.domain}", self._unverified, intent.at)
         return principal
+
+
+def _require_authority(record: AgentRecord, envelope: Envelope) -> None:
+    """A record that may only serve disclosure proves a question and nothing else (decision 25, OIP 1.2 §29 W14)."""
+    if not record.fresh and envelope.kind != "query":
+        failure = record.doubt or "stale_document"
+        raise Refusal(_UNKNOWN.code, 401, "the sender's key serves disclosure only", extra={"resolve_failure": failure})
 
 
 def _by_any(envelope: Envelope, record: AgentRecord, now: int) -> bool:

@@ -106,16 +106,25 @@ class Scene:
 
 @asynccontextmanager
 async def a_scene(
-    folder: Path, *, database: str | None = None, clock: FrozenClock | None = None, **table: Any
+    folder: Path,
+    *facets: str,
+    database: str | None = None,
+    clock: FrozenClock | None = None,
+    **table: Any,
 ) -> AsyncIterator[Scene]:
-    """Starts both; ``table`` is the facet's own. A second scene over the same folder is the node started again."""
+    """Starts both; ``table`` is the facet's own, ``facets`` name others beside it.
+
+    A second scene over the same folder is the node started again.
+    """
     clock = clock or FrozenClock()
     authority = Authority(folder, NAMES)
     peer, names = Peer(), Names()
     async with serving(peer, authority.server()):
         way = Outgoing(resolver=names, ssl_context=authority.client(), connect=Wire(peer.port), clock=clock)
         node = {"database": database or f"sqlite:///{folder / 'deedbox.db'}"}
-        settings = settings_for(folder / "node", "alpha.example", {"wellknown": table}, node=node)
+        settings = settings_for(
+            folder / "node", "alpha.example", {"wellknown": table, **{name: {} for name in facets}}, node=node
+        )
         settings.node.keys.mkdir(mode=0o700, exist_ok=True)
         owner_key = make_owner_key(settings.node.keys, os.urandom)
         classes = facet_classes(settings.facets, {})

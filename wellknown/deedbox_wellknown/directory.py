@@ -60,7 +60,8 @@ class PeerDirectory:
         self._refreshed: dict[str, int] = {}
         self._looked_again: dict[str, int] = {}
         self._flights: dict[str, asyncio.Task[Copy]] = {}
-        self._pinned: dict[str, str] = {}
+        self._pinned: dict[str, tuple[str, bool]] = {}
+        self._pinning: dict[tuple[str, str], asyncio.Future[tuple[str, bool]]] = {}
         self._new_domains = Shield(new_domains)
         self._pins = Shield(PINS_A_DOMAIN)
 
@@ -176,17 +177,25 @@ class PeerDirectory:
         return record
 
     async def _is_pinned(self, record: AgentRecord, domain: str, now: int) -> bool:
-        key = record.key.thumbprint
-        if self._pinned.get(record.id) == key:
+        """Whether the key is the one we know; one in doubt is looked up each time, for the owner may confirm it."""
+        agent, key = record.id, record.key.thumbprint
+        seen = self._pinned.get(agent)
+        if seen == (key, True):
             return True
-        if not self._pins.admits(domain, now):
-            raise Unresolved("well_known_unreachable:too many new keys", temporary=True)
+        asking = self._pinning.get((agent, key))
+        if asking is None:
+            if (seen is None or seen[0] != key) and not self._pins.admits(domain, now):
+                raise Unresolved("well_known_unreachable:too many new keys", temporary=True)
+            asking = self._pinning[agent, key] = asyncio.ensure_future(self._pin(record))
+            asking.add_done_callback(lambda _: self._pinning.pop((agent, key), None))
+        return await asyncio.shield(asking) == (key, True)
+
+    async def _pin(self, record: AgentRecord) -> tuple[str, bool]:
         kernel = self._kernel
         pinned = await kernel.database.run_asking(((PINS, record.id),), pin, kernel, record)
-        if pinned:
-            self._pinned[record.id] = key
-            _forget_oldest(self._pinned, REMEMBERED)
-        return pinned
+        seen = self._pinned[record.id] = (record.key.thumbprint, pinned)
+        _forget_oldest(self._pinned, REMEMBERED)
+        return seen
 
     def _hold(self, domain: str, copy: Copy) -> Held | None:
         """The place in memory for records of this document; nothing if a newer one is there already."""

@@ -43,14 +43,18 @@ class Unresolved(Exception):
         return Unresolved(self.reason, self.detail, temporary=self.temporary, domain=self.domain)
 
     def refusal(self, wait: int) -> Refusal:
-        """The refusal of the port; ``wait`` is the seconds after which asking again helps, if it can."""
+        """The refusal of the port; ``wait`` is the seconds after which asking again helps, if it can.
+
+        The wait is also a member of the answer, for on the inbox that has no header of its own (fed:B13).
+        """
+        hint: dict[str, object] = {"retry_after": wait} if self.temporary else {}
         return Refusal(
             "sender_unverifiable",
             401,
             self.detail,
             fault=Fault.NETWORK if self.temporary else Fault.THEIRS,
             retry_after=wait if self.temporary else None,
-            extra={"resolve_failure": self.reason},
+            extra={"resolve_failure": self.reason, **hint},
         )
 
 
