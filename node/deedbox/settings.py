@@ -75,7 +75,8 @@ class Secret(Section):
 class Tls(Section):
     """Who speaks TLS: a ``proxy`` before us, ``files`` of our own, or the ``development`` authority (.test only)."""
 
-    mode: Literal["proxy", "files", "development"] = "proxy"
+    mode: Literal["proxy", "files", "development"] | None = None
+    """Unsaid: ``development`` where ``node.development`` is set, else ``proxy``."""
     certificate: Path | None = None
     """The chain in PEM, for ``files``."""
     key: Path | None = None

@@ -1,12 +1,28 @@
-"""The node under test, started as an operator starts it: ``deedbox serve`` in a process of its own, on loopback."""
+"""The node under test, started as an operator starts it: ``deedbox init``, ``deedbox serve``, ``deedbox mint``."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
+from urllib.request import urlopen
 
+import orjson
+
+from tests.bench.envelopes import DOMAIN
+from tests.bench.peer import published_senders
+from tests.bench.process import environment, running
 from tests.bench.target import Target
+
+NODE_DOMAIN = "node.test"
+UNBOUNDED = "999999/min"
+_DEEDBOX = (sys.executable, "-m", "deedbox")
+_FACETS = ("wellknown", "inbox", "capabilities", "dispatch", "basics", "https")
 
 
 class SubjectMissing(Exception):
@@ -20,12 +36,62 @@ class Node:
     inbox: Target
     ready_s: float
     capability: str | None
+    settings: Path
 
 
-def start_node(folder: Path, *, database: str | None = None) -> AbstractContextManager[Node]:
-    """A node that lives as long as the block, its files in ``folder``; raises ``SubjectMissing`` where none exists.
+@contextmanager
+def start_node(folder: Path, *, database: str | None = None, name: str = "node") -> Iterator[Node]:
+    """A node that lives as long as the block, its files in ``folder``.
 
-    ``database`` is a PostgreSQL URL, or ``None`` for SQLite in the folder. Only the per-domain quota is raised;
-    nothing is switched off.
+    ``database`` is a PostgreSQL URL, or ``None`` for SQLite in the folder. It speaks plain HTTP, as behind a proxy and
+    as the floor does. The per-domain quota and the shield are raised; their counters still run, nothing is off.
     """
-    raise SubjectMissing("deedbox serve is not hooked up yet")
+    place, trust = folder / name, folder / f"{name}-trust"
+    place.mkdir()
+    settings = place / "deedbox.toml"
+    settings.write_text(settings_text(trust, database))
+    deedbox("init", NODE_DOMAIN, "--upgrade", "--folder", str(place))
+    with published_senders(trust), _served(settings, place / "log") as (pid, port, ready_s):
+        token = deedbox(
+            *("mint", "row:ECHO", "--config", str(settings), "--json", "--uses", "0", "--audience", DOMAIN),
+        )
+        target = Target(name, f"http://127.0.0.1:{port}/oip/inbox", f"node@{NODE_DOMAIN}", pid, _published(port))
+        yield Node(target, ready_s, orjson.loads(token)["value"]["share_token"], settings)
+
+
+def settings_text(trust: Path, database: str | None) -> str:
+    """The settings an operator would write who expects much traffic from one domain."""
+    lines = ["[node]", f'domain = "{NODE_DOMAIN}"', f'development = "{trust}"', 'listen = "127.0.0.1:0"']
+    lines += [f'database = "{database}"'] if database else []
+    lines += ["[node.tls]", 'mode = "proxy"', "[limits.inbox]", f'rate = "{UNBOUNDED}"']
+    lines += ["[limits.shield]", f'address = "{UNBOUNDED}"', *(f"[facets.{facet}]" for facet in _FACETS)]
+    return "\n".join(lines) + "\n"
+
+
+def deedbox(*arguments: str) -> bytes:
+    """Run a command to its end; what it printed."""
+    done = subprocess.run([*_DEEDBOX, *arguments], capture_output=True, check=False, env=environment())
+    if done.returncode != 0:
+        raise RuntimeError(f"deedbox {arguments[0]}: {done.stderr.decode()[-2000:]}")
+    return done.stdout
+
+
+@contextmanager
+def _served(settings: Path, log: Path) -> Iterator[tuple[int, int, float]]:
+    """The process, its port, and the seconds until it said that it was ready; what else it prints goes to a file."""
+    began = time.perf_counter()
+    with running([*_DEEDBOX, "serve", "--config", str(settings)], log) as process:
+        line = process.stdout.readline() if process.stdout else b""
+        ready_s = time.perf_counter() - began
+        if not line.startswith(b"ready: "):
+            raise RuntimeError(f"deedbox serve did not start: {log.read_text()[-2000:]}")
+        yield process.pid, int(line.rsplit(b":", 1)[1]), ready_s
+
+
+def _published(port: int) -> dict[str, str]:
+    """The key the node's own document gives for its agent."""
+    answer: IO[bytes]
+    with urlopen(f"http://127.0.0.1:{port}/.well-known/oip.json", timeout=10) as answer:
+        document = orjson.loads(answer.read())
+    key: dict[str, str] = document["agents"][0]["public_key_jwk"]
+    return key

@@ -53,7 +53,7 @@ class Checkpoint(Table, table=True):
 
 
 class Tile(Table, table=True):
-    """A complete C2SP tile: 256 hashes of one level; ``place`` is level * 2^40 + index."""
+    """256 leaf hashes and their stem (``tiles.py`` gives the form); ``place`` is the tile's address as one number."""
 
     place: int = Field(primary_key=True)
     hashes: bytes

@@ -1,0 +1,6 @@
+"""``python -m deedbox``: the command line."""
+
+from deedbox.cli import main
+
+if __name__ == "__main__":
+    main()
