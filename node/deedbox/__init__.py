@@ -11,10 +11,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from deedbox.catalog import Arguments, Catalog, Inside, Object, Outside, Text
     from deedbox.facets import Facet, Plugin, hookimpl
-    from deedbox.hookspecs import Check, Document, Job, MessageKind, Page, Port
-    from deedbox.identity.principal import Anonymous, OwnerKey, Principal
+    from deedbox.hookspecs import (
+        Authenticator,
+        Check,
+        Document,
+        Job,
+        MessageKind,
+        Observer,
+        Page,
+        Policy,
+        Port,
+        Service,
+        Transport,
+    )
+    from deedbox.identity.principal import Anonymous, Assurance, OwnerKey, Principal
     from deedbox.intent import (
         Allow,
+        Charge,
         Deny,
         Effect,
         Ended,
@@ -24,9 +37,11 @@ if TYPE_CHECKING:
         Operation,
         Outcome,
         Output,
+        Phrasing,
         Proof,
         Reply,
         Stated,
+        Verdict,
     )
     from deedbox.kernel import Kernel
     from deedbox.ledger.receipt import Receipt
@@ -34,17 +49,21 @@ if TYPE_CHECKING:
     from deedbox.ports import AgentRecord, Directory, Inbox
     from deedbox.refusals import Fault, Refusal, Unavailable
     from deedbox.settings import Secret, Section
+    from deedbox.storage.group import Ask
     from deedbox.storage.tables import Rows, Table
     from deedbox.storage.unit import Unit
 
 _HOMES = {
     "catalog": ("Arguments", "Catalog", "Inside", "Object", "Outside", "Text"),
     "facets": ("Facet", "Plugin", "hookimpl"),
-    "hookspecs": ("Check", "Document", "Job", "MessageKind", "Page", "Port"),
-    "identity.principal": ("Anonymous", "OwnerKey", "Principal"),
+    "hookspecs": (
+        *("Authenticator", "Check", "Document", "Job", "MessageKind", "Observer", "Page", "Policy", "Port"),
+        *("Service", "Transport"),
+    ),
+    "identity.principal": ("Anonymous", "Assurance", "OwnerKey", "Principal"),
     "intent": (
-        *("Allow", "Deny", "Effect", "Ended", "Hold", "Intent", "Once", "Operation", "Outcome", "Output"),
-        *("Proof", "Reply", "Stated"),
+        *("Allow", "Charge", "Deny", "Effect", "Ended", "Hold", "Intent", "Once", "Operation", "Outcome"),
+        *("Output", "Phrasing", "Proof", "Reply", "Stated", "Verdict"),
     ),
     "kernel": ("Kernel",),
     "ledger.receipt": ("Receipt",),
@@ -52,6 +71,7 @@ _HOMES = {
     "ports": ("AgentRecord", "Directory", "Inbox"),
     "refusals": ("Fault", "Refusal", "Unavailable"),
     "settings": ("Secret", "Section"),
+    "storage.group": ("Ask",),
     "storage.tables": ("Rows", "Table"),
     "storage.unit": ("Unit",),
 }
@@ -62,7 +82,11 @@ __all__ = [
     "Allow",
     "Anonymous",
     "Arguments",
+    "Ask",
+    "Assurance",
+    "Authenticator",
     "Catalog",
+    "Charge",
     "Check",
     "Deny",
     "Directory",
@@ -80,6 +104,7 @@ __all__ = [
     "MessageKind",
     "Node",
     "Object",
+    "Observer",
     "Once",
     "Operation",
     "Outcome",
@@ -87,7 +112,9 @@ __all__ = [
     "Outside",
     "OwnerKey",
     "Page",
+    "Phrasing",
     "Plugin",
+    "Policy",
     "Port",
     "Principal",
     "Proof",
@@ -97,11 +124,14 @@ __all__ = [
     "Rows",
     "Secret",
     "Section",
+    "Service",
     "Stated",
     "Table",
     "Text",
+    "Transport",
     "Unavailable",
     "Unit",
+    "Verdict",
     "hookimpl",
 ]
 __version__ = "0.1.0"
