@@ -2,7 +2,7 @@
 
 All hooks are synchronous, take no arguments (the plugin instance has its kernel) and yield values. None of them is
 called while a message is being handled. Two plugins contributing the same thing is an error and the node does not
-start, except where a hook says that all of them count.
+start; of policies, observers and services all count.
 """
 
 from __future__ import annotations
@@ -71,11 +71,18 @@ class Authenticator(Protocol):
 
 
 class Policy(Protocol):
-    """Judges every operation; reads and never writes."""
+    """Judges every operation; reads and never writes.
+
+    ``name`` goes on its verdicts, as their ``policy``: of equal verdicts the first by that name is told.
+    """
 
     name: str
 
-    def judge(self, unit: Unit, operation: Operation) -> Verdict | None: ...
+    def judge(self, unit: Unit, operation: Operation) -> Verdict | None:
+        """``Allow``, ``Hold``, ``Deny``, or nothing if it has no opinion; whatever it raises is a denial.
+
+        ``operation.object`` is nothing where an envelope named an object that is not offered.
+        """
 
 
 @runtime_checkable
@@ -83,7 +90,11 @@ class AnnouncingPolicy(Policy, Protocol):
     """A policy that names the rows it will read, so that a whole group asks for them in one statement a table."""
 
     def facts(self, intent: Intent) -> Iterable[Ask]:
-        """The rows an intent will need; called on the loop, after *prepare*."""
+        """The rows an intent will need, as pairs of a ``Rows`` and a key; called on the loop, after *prepare*.
+
+        Nothing in the intent is believed yet, and the same rows can be read without being announced: announcing
+        only saves a statement.
+        """
 
 
 class Scorer(Protocol):
@@ -114,7 +125,8 @@ class Observer(Protocol):
     transitions: frozenset[str] | None
     changes_rows: bool
 
-    def observe(self, unit: Unit, receipt: Receipt) -> None: ...
+    def observe(self, unit: Unit, receipt: Receipt) -> None:
+        """``receipt.operation`` and ``receipt.outcome`` say of what it is the receipt."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +174,7 @@ class Page:
 def deedbox_objects() -> Iterable[Object[Any]]:
     """Things this node can be asked to do.
 
-    Each appears on every subscribed surface: as an OIP object, an MCP tool, an A2A skill.
+    Each is offered once and can be asked for through every subscribed surface. No two facets offer the same key.
     """
     return ()
 
@@ -175,19 +187,28 @@ def deedbox_message_kinds() -> Iterable[MessageKind]:
 
 @hookspec
 def deedbox_routes() -> Iterable[Any]:
-    """Litestar handlers or controllers."""
+    """Litestar handlers or controllers.
+
+    A surface parses its wire format, awaits ``node.govern(intent)`` and phrases the reply; it decides nothing. The
+    request's scope holds the node as ``scope["node"]`` and the request's id as ``scope["request_id"]``. A plain
+    ``@asgi`` handler of an exact path is called without the framework in between, and checks the method itself.
+    """
     return ()
 
 
 @hookspec
 def deedbox_documents() -> Iterable[Document]:
-    """Resources under ``/.well-known/``."""
+    """Resources under ``/.well-known/``, served by the facet ``wellknown``; public, and rendered once for everybody."""
     return ()
 
 
 @hookspec
 def deedbox_authenticators() -> Iterable[Authenticator]:
-    """Who believes which class of credential; step 2 of the road."""
+    """Who believes which class of credential; step 2 of the road. One authenticator a class.
+
+    ``present`` finds the credential in a request's headers, ``prepare`` proves it before the database is asked,
+    ``believe`` judges it in the unit.
+    """
     return ()
 
 
@@ -210,19 +231,23 @@ def deedbox_scorers() -> Iterable[Scorer]:
 
 @hookspec
 def deedbox_transports() -> Iterable[Transport]:
-    """Ways to deliver an envelope, by URI scheme; used by the outbox."""
+    """Ways to deliver an envelope, by the URI scheme of the recipient's inbox; tried by the outbox."""
     return ()
 
 
 @hookspec
 def deedbox_observers() -> Iterable[Observer]:
-    """Who is told of receipts; step 7 of the road. All observe; one that fails is logged and its notes dropped."""
+    """Who is told of receipts; step 7 of the road. All observe.
+
+    An observer writes in the unit that wrote the receipt, so both are kept or neither. One that fails is logged, its
+    notes are dropped, and the receipt stands.
+    """
     return ()
 
 
 @hookspec
 def deedbox_jobs() -> Iterable[Job]:
-    """Kinds of durable work for the job table."""
+    """Kinds of durable work for the job table: run at least once, under a lease, by whichever process is free."""
     return ()
 
 
@@ -237,7 +262,7 @@ def deedbox_services() -> Iterable[Service]:
 
 @hookspec
 def deedbox_ports() -> Iterable[Port]:
-    """Needs of other facets this one satisfies."""
+    """Needs of other facets this one satisfies, such as ``Directory``; asked for as ``node.port(Directory)``."""
     return ()
 
 
