@@ -25,8 +25,7 @@ from tests.kernel.bare_node import a_bare_node
 from tests.kernel.outbox_peer import BETA, Beta, a_beta
 
 ALPHA = "node@alpha.test"
-TOKEN = "sh.1767323045.row:UPPER.AbCdEf012345.q3TzVwXyZaBcDeFgHiJkLmNoPqRsTuVw"
-MINUTE = 60
+TOKEN = 'an "opaque" handle of beta, which no pattern for credentials would find'
 
 
 class Watcher(Plugin):
