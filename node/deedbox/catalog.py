@@ -44,14 +44,21 @@ def contract_hash(descriptor: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Inside(Generic[Given]):
-    """A runner that works in the open unit: effect and receipt are kept together or not at all."""
+    """A runner that works in the open unit: effect and receipt are kept together or not at all.
+
+    It returns text or any JSON value, or ``Stated`` where the ledger shall say more of it than hashes. A ``Refusal`` it
+    raises is the answer; whatever else it raises is ``failed``. Either way what it did is undone.
+    """
 
     call: Callable[[Unit, Given, Operation], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Outside(Generic[Given]):
-    """A runner that leaves the process; it holds no transaction and has a deadline in seconds."""
+    """A runner that leaves the process; it holds no transaction and has a deadline in seconds.
+
+    Its start is committed before it is called. Whatever it raises is ``failed``, with the code of a ``Refusal``.
+    """
 
     call: Callable[[Given, Operation], Awaitable[Any]]
     deadline: float = 30.0
