@@ -77,9 +77,11 @@ async def _ask(node: Node, shield: Shield, scope: Any, receive: Any, send: Any, 
     try:
         await _give(node, send, reply)
     except (OSError, web.Disconnected):
-        await node.not_given(reply)
+        if reply.claim:
+            await node.not_given(reply)
         raise
-    node.given(reply)
+    if reply.claim:  # only what was claimed is waited for
+        node.given(reply)
 
 
 async def _read(node: Node, scope: Any, receive: Any, headers: Mapping[str, str]) -> Asking:

@@ -265,6 +265,16 @@ async def test_a_named_call_runs_once_and_answers_the_same(slow: Any) -> None:
     assert (await post(node, "COUNT", "b")).json()["result"] == "2"
 
 
+async def test_only_claimed_answers_are_counted_as_handed_out(slow: Any) -> None:
+    """A group is marked when all its claimed answers have left; an unclaimed one must not end the count."""
+    node, _ = slow
+    node.node.handout.take()
+    await run_as_owner(node, "COUNT")
+    assert (node.node.handout.take(), node.node.handout._waiting) == ([], {})
+    await post(node, "COUNT", "a")
+    assert node.node.handout._waiting == {}
+
+
 async def test_a_refused_call_is_refused_again_the_same(slow: Any) -> None:
     node, _ = slow
     held = await token(node, uses=5)
