@@ -62,7 +62,10 @@ def plugin_class(name: str, extra: Mapping[str, type[Plugin]]) -> type[Plugin]:
     if name not in known:
         offered = ", ".join(sorted(known))
         raise Refusal("unknown_facet", 500, f"no facet {name} is installed", next_step=f"installed: {offered}")
-    found = known[name].load()
+    try:
+        found = known[name].load()
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise Refusal("bad_plugin", 500, f"{name} cannot be imported: {error}", fault=Fault.OURS) from error
     if not (isinstance(found, type) and issubclass(found, Plugin) and found.facet.name == name):
         raise Refusal("bad_plugin", 500, f"the entry point {name} is not the plugin of a facet {name}")
     return found

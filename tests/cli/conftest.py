@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from click.testing import CliRunner, Result
 
 from deedbox.cli import main
@@ -37,10 +38,23 @@ class Said:
 
 def said(*arguments: str, given: str | None = None) -> Said:
     """Run a command in this process; what it did not mean to raise is raised."""
-    ended: Result = CliRunner().invoke(main, list(arguments), input=given, prog_name="deedbox")
+    with _logging_as_it_was():
+        ended: Result = CliRunner().invoke(main, list(arguments), input=given, prog_name="deedbox")
     if ended.exception is not None and not isinstance(ended.exception, SystemExit):
         raise ended.exception
     return Said(ended.exit_code, ended.stdout, ended.stderr)
+
+
+@contextmanager
+def _logging_as_it_was() -> Iterator[None]:
+    """A command sets logging up for its process, which here is that of all tests."""
+    configured, before = structlog.is_configured(), structlog.get_config()
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+        if configured:
+            structlog.configure(**before)
 
 
 @dataclass

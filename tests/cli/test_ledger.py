@@ -11,6 +11,13 @@ from typing import Any
 import pytest
 
 from deedbox.cli.books import copy_ledger
+from deedbox.clock import Ids, SystemClock
+from deedbox.ledger.chain import Ledger
+from deedbox.ledger.records import SqliteFile
+from deedbox.ledger.verify import verify
+from deedbox.storage.database import Database
+from deedbox.storage.migrate import KERNEL, upgrade
+from deedbox.storage.unit import Unit
 from tests.cli.conftest import said
 
 
@@ -81,6 +88,25 @@ def test_a_copy_is_the_ledger(settings: Path, tmp_path: Path) -> None:
     copied = said("verify", str(tmp_path / "copy.db"), "--json").value
     own = said("verify", str(settings.parent / "deedbox.db"), "--json").value
     assert (copied["root"], copied["counts"]) == (own["root"], own["counts"])
+
+
+async def test_a_ledger_of_either_engine_is_copied_to_be_read(database_url: str, tmp_path: Path) -> None:
+    upgrade(database_url, {"kernel": KERNEL})
+    database, ledger = Database(database_url), Ledger("alpha.test", Ids(SystemClock()))
+
+    def fill(unit: Unit) -> None:
+        for number in range(300):
+            ledger.entry(unit, "noted", "somebody", {"n": number})
+            ledger.event(unit, {"ts": unit.now, "n": number})
+
+    try:
+        await database.run(fill)
+    finally:
+        database.close()
+    copy_ledger(database_url, tmp_path / "copy.db")
+    verdict = verify(SqliteFile(tmp_path / "copy.db"))
+    assert verdict.good
+    assert (verdict.size, verdict.counts.payloads, verdict.counts.events_unsealed) == (300, 300, 300)
 
 
 def test_a_head_that_others_kept_shows_a_cut(settings: Path, tmp_path: Path) -> None:

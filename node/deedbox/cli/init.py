@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -59,19 +60,24 @@ def init(
     """
     place = Path(folder).absolute()
     if upgrade:
-        made = complete(place)
+        made = complete(place, level=logging.WARNING)
     elif domain is None:
         raise click.UsageError("name the domain the node will have, such as node.example")
     else:
         chosen = Path(development).absolute() if development else None
-        made = found(domain, place, development=chosen, agents=agents or ("node",))
+        made = found(domain, place, development=chosen, agents=agents or ("node",), level=logging.WARNING)
     tell_json(_as_json(made)) if as_json else _tell(made, new=not upgrade)
 
 
 def found(
-    domain: str, folder: Path, *, development: Path | None = None, agents: tuple[str, ...] = ("node",)
+    domain: str,
+    folder: Path,
+    *,
+    development: Path | None = None,
+    agents: tuple[str, ...] = ("node",),
+    level: int = logging.ERROR,
 ) -> Founded:
-    """Make a node in a folder that has none."""
+    """Make a node in a folder that has none; what is logged below ``level`` is not told."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for taken in (folder / FILE, folder / "deedbox.db", folder / "keys"):
         if taken.exists():
@@ -86,7 +92,7 @@ def found(
     _check(text)
     with os.fdopen(os.open(folder / FILE, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(text)
-    return complete(folder)
+    return complete(folder, level=level)
 
 
 def _check(text: str) -> None:
@@ -98,8 +104,9 @@ def _check(text: str) -> None:
     checked(NodeSection, tomllib.loads(text)["node"], "node")
 
 
-def complete(folder: Path) -> Founded:
+def complete(folder: Path, *, level: int = logging.ERROR) -> Founded:
     """Bring the node of a folder to this release: key folder, schema, keys, and an owner if it has none."""
+    from deedbox import logs
     from deedbox.cli.opening import run
     from deedbox.govern.owner import FILE as OWNER
     from deedbox.govern.owner import make_owner_key
@@ -108,6 +115,7 @@ def complete(folder: Path) -> Founded:
     from deedbox.storage.database import sole_keeper
     from deedbox.storage.migrate import upgrade
 
+    logs.configure("text", level)
     settings = load(folder / FILE)
     keys = settings.node.keys
     keys.mkdir(mode=0o700, parents=True, exist_ok=True)

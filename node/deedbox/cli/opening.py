@@ -47,7 +47,7 @@ class Opened:
 
 
 @asynccontextmanager
-async def opened(settings: Settings, *, level: int = logging.WARNING) -> AsyncIterator[Opened]:
+async def opened(settings: Settings, *, level: int = logging.ERROR) -> AsyncIterator[Opened]:
     """Check the schema, open the database under its lock, assemble; close everything at the end."""
     from deedbox import logs, serve
     from deedbox.kernel import open_kernel

@@ -14,7 +14,7 @@ from deedbox.cli.telling import Told, config_option, json_option, tell_json, tel
 from deedbox.refusals import Refusal
 
 if TYPE_CHECKING:
-    from deedbox.facets import Plugin
+    pass
 
 TRIED = "check.test"
 
@@ -76,7 +76,9 @@ def examined(name: str) -> dict[str, Any]:
         return ok
 
     try:
-        plugin = _loaded(name)
+        from deedbox.facets import plugin_class
+
+        plugin = plugin_class(name, {})
         facet = plugin.facet
         note(True, f"{plugin.__module__}.{plugin.__qualname__} carries the facet {facet.name}")
         note(bool(facet.summary), "says in a sentence what it is for" if facet.summary else "has no summary")
@@ -89,15 +91,6 @@ def examined(name: str) -> dict[str, Any]:
     except Refusal as refusal:
         note(False, f"{refusal.detail or refusal.code}. {refusal.next_step}".strip())
     return {"ok": all(each["ok"] for each in findings), "facet": name, "findings": findings, "contributes": contributes}
-
-
-def _loaded(name: str) -> type[Plugin]:
-    from deedbox.facets import plugin_class
-
-    try:
-        return plugin_class(name, {})
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise Refusal("bad_plugin", 500, f"{name} cannot be imported: {error}") from error
 
 
 def _note_migrations(folder: Path | None, note: Any) -> None:
@@ -137,10 +130,12 @@ def _hooks() -> list[str]:
 
 def _required(name: str, known: tuple[str, ...] = ()) -> tuple[str, ...]:
     """A facet and all it requires, whatever that requires in turn."""
+    from deedbox.facets import plugin_class
+
     if name in known:
         return known
     known = (*known, name)
-    for other in _loaded(name).facet.requires:
+    for other in plugin_class(name, {}).facet.requires:
         known = _required(other, known)
     return known
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -88,7 +87,7 @@ async def playing(alpha: Founded, beta: Founded, report: Report) -> AsyncIterato
 
 
 async def _served(stack: AsyncExitStack, made: Founded) -> Player:
-    here = await stack.enter_async_context(opened(made.settings, level=logging.ERROR))
+    here = await stack.enter_async_context(opened(made.settings))
     sock, context = stack.enter_context(here.listener())
     await stack.enter_async_context(serve.serving(here.node, sock, context, access_log=False))
     await stack.enter_async_context(control.listening(here.node))
