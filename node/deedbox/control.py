@@ -129,6 +129,7 @@ async def answer(node: Node, line: bytes, uid: int) -> dict[str, Any]:
 
 async def perform(node: Node, object_key: str, arguments: Any, uid: int) -> dict[str, Any]:
     """Ask the node as its owner on this machine; the road believes the user, or not."""
+    from deedbox.canonical import digest
     from deedbox.govern.owner import LocalOwner
     from deedbox.intent import Intent
     from deedbox.web import JsonPhrasing
@@ -140,6 +141,7 @@ async def perform(node: Node, object_key: str, arguments: Any, uid: int) -> dict
         arguments=arguments,
         phrasing=JsonPhrasing(),
         credential=LocalOwner(uid),
+        inputs_sha256=digest(arguments),
         request_id=node.ids.new("req"),
     )
     reply = await node.govern(intent)
