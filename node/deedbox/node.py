@@ -11,6 +11,7 @@ from deedbox.catalog import Catalog, Inside, Object, Outside
 from deedbox.clock import Ids
 from deedbox.facets import Facet, Host, Plugin, subscribed
 from deedbox.govern.authorise import OwnersRule, PublicDisclosures
+from deedbox.govern.books import Books
 from deedbox.govern.claims import mark_undelivered
 from deedbox.govern.handout import Handout
 from deedbox.govern.limits import RefusalEvents, Shield
@@ -120,9 +121,9 @@ class Node:
 
     async def not_given(self, reply: Reply) -> None:
         """The caller was gone: its repeat shall be given this answer."""
-        self.given(reply)
         if reply.claim:
             await self.database.run(mark_undelivered, reply.claim)
+        self.given(reply)
 
     def present(self, headers: Mapping[str, str]) -> Any:
         """The credential a request carries; headers by lower-case name."""
@@ -180,7 +181,7 @@ def assemble(kernel: Kernel, classes: list[type[Plugin]]) -> Node:
     return Node(
         kernel=kernel,
         host=host,
-        catalog=Catalog(_objects(host)),
+        catalog=Catalog([*Books(kernel.ledger).objects(), *_objects(host)]),
         policies=(PublicDisclosures(), OwnersRule(), *gathered["deedbox_policies"]),
         authenticators=authenticators,
         message_kinds={each.name: each for each in gathered["deedbox_message_kinds"]},
