@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import MutableMapping
 from typing import Any
+from urllib.parse import unquote
 
 import structlog
 
@@ -20,12 +21,30 @@ _SECRET_TEXT = re.compile(
     r"|(?<=Bearer )[A-Za-z0-9._~+/-]{16,}"
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----"
 )
+_SECRET_PARAMETERS = frozenset(("share", "tk", "terminal_key", "token", "key", "body"))
 GONE = "[redacted]"
+QUERY_READ, QUERY_SHOWN = 2_048, 512
+"""Bytes, characters."""
 
 
 def redacted_text(text: str) -> str:
     """Text without anything that looks like a credential (OIP 1.2 §26.1)."""
     return _SECRET_TEXT.sub(GONE, text)
+
+
+def redacted_query(query: bytes) -> str:
+    """The beginning of a query string for the log; a credential goes by its name or its look, however it is encoded."""
+    if len(query) > QUERY_READ:
+        query = query[:QUERY_READ].rpartition(b"&")[0]
+    return "&".join(_redacted_pair(pair.decode("latin-1")) for pair in query.split(b"&"))[:QUERY_SHOWN]
+
+
+def _redacted_pair(pair: str) -> str:
+    name = pair.partition("=")[0]
+    plain, meant = unquote(pair), unquote(name).strip().lower()
+    if meant in _SECRET_PARAMETERS or _SECRET_NAME.search(meant) or redacted_text(plain) != plain:
+        return f"{redacted_text(unquote(name))}={GONE}"
+    return pair
 
 
 def redact(_: Any, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
@@ -55,7 +74,7 @@ def configure(style: str = "json", level: int = logging.INFO) -> None:
             render,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: structlog.PrintLogger(sys.stderr),  # the one of that moment
         cache_logger_on_first_use=False,
     )
 

@@ -105,6 +105,8 @@ async def serving(
     config.ssl = context
     server = _Server(config)
     _settle_garbage()
+    if (outdated := node.database.outdated()) is not None:
+        node.log.warning("outdated_database", detail=outdated)
     async with running(node):
         task = asyncio.create_task(server.serve(sockets=[sock]), name="http")
         while not server.started and not task.done():  # noqa: ASYNC110  # uvicorn tells its start by an attribute

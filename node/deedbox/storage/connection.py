@@ -12,11 +12,19 @@ Row = Any
 """A named tuple of one result row: ``row.column``."""
 
 
+class Broken(Exception):
+    """The engine ended the transaction because of an error, and somebody went on."""
+
+
 class Connection(Protocol):
     """One connection. SQL is written once, with ``:name`` parameters, in the part both engines share."""
 
     engine: str
     """``sqlite`` or ``postgresql``."""
+
+    @property
+    def in_step(self) -> bool:
+        """Whether the transaction is still open and takes statements; an engine may end it after an error."""
 
     def begin(self) -> None:
         """Start a writing transaction holding the group's lock (decision 34: the lock is the first statement)."""
@@ -50,6 +58,9 @@ class Connection(Protocol):
 
     def repeatable(self, error: BaseException) -> bool:
         """Whether the group may simply be run again: a serialisation or connection fault (decision 34)."""
+
+    def failed(self, error: BaseException) -> bool:
+        """Whether the store failed and not the statement: nothing happened, and asking again later is right."""
 
     def close(self) -> None: ...
 

@@ -20,7 +20,7 @@ from deedbox.clock import Clock, SystemClock
 from deedbox.refusals import Fault, Refusal, Unavailable
 from deedbox.storage.connection import Connection, Row
 from deedbox.storage.group import Ask
-from deedbox.storage.sqlite import SqliteConnection
+from deedbox.storage.sqlite import SqliteConnection, outdated
 from deedbox.storage.unit import Unit
 from deedbox.storage.writer import writer_for
 
@@ -108,6 +108,10 @@ class Database:
             yield reader
         finally:
             self._readers.put(reader)
+
+    def outdated(self) -> str | None:
+        """What an operator should know of the engine's version, if it is too old (fed:G2)."""
+        return outdated() if sqlite_path(self.url) is not None else None
 
     def close(self) -> None:
         """Finish the waiting units, close every connection, release the lock."""

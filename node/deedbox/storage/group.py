@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from deedbox.storage.connection import Connection
+from deedbox.storage.connection import Broken, Connection
 from deedbox.storage.tables import Rows
 from deedbox.storage.unit import FactRow, Unit
 
@@ -25,12 +25,16 @@ class Flushed(Protocol):
 
 
 class Group:
-    """The open transaction, and what its units have gathered but not yet written."""
+    """The open transaction, and what its units have gathered but not yet written.
 
-    def __init__(self, connection: Connection, now: int, number: int) -> None:
+    ``cautious``: an earlier run of its units broke, so what may break is given a savepoint of its own.
+    """
+
+    def __init__(self, connection: Connection, now: int, number: int, *, cautious: bool = False) -> None:
         self.connection = connection
         self.now = now
         self.number = number
+        self.cautious = cautious
         self.notes: dict[Rows, list[tuple[Any, ...]]] = {}
         self._facts: dict[Rows, dict[Any, FactRow | None]] = {}
         self._dirty: dict[Rows, dict[Any, None]] = {}
@@ -61,12 +65,12 @@ class Group:
 
     def put(self, rows: Rows, row: FactRow) -> Callable[[], object]:
         """Remember a row by its key; answers how to take that back."""
-        known = self._facts.setdefault(rows, {})
+        known, dirty = self._facts.setdefault(rows, {}), self._dirty.setdefault(rows, {})
         key = row[rows.key]
-        before = known.get(key)
+        undo = partial(_restore, known, dirty, key, known.get(key, _UNASKED), key in dirty)
         known[key] = row
-        self._dirty.setdefault(rows, {})[key] = None
-        return partial(known.__setitem__, key, before)
+        dirty[key] = None
+        return undo
 
     def part(self, name: str, make: Callable[[Unit], Any], unit: Unit) -> Any:
         found = self._parts.get(name)
@@ -79,9 +83,22 @@ class Group:
             self._session = self.connection.session()
         return self._session
 
-    def savepoint(self, sql: str) -> None:
+    def savepoint(self) -> None:
         self.settle()
-        self.connection.script(sql)
+        self.connection.script("savepoint act")
+
+    def release(self) -> None:
+        self.connection.script("release act")
+
+    def back_to_savepoint(self, *, changed: bool) -> None:
+        """Undo in the database what followed the savepoint, and forget what memory may have seen of it."""
+        self.close()
+        self.connection.script("rollback to act")
+        self.connection.script("release act")
+        if changed:
+            for rows, known in self._facts.items():
+                for key in known.keys() - self._dirty.get(rows, {}).keys():
+                    del known[key]
 
     def settle(self) -> None:
         """Let what an ORM session still holds reach the database before anybody reads."""
@@ -99,15 +116,30 @@ class Group:
     def _write(self) -> None:
         for rows, keys in self._dirty.items():
             known = self._facts[rows]
-            kept = [known[key] for key in keys]
-            self.connection.upsert(rows, [tuple(row[name] for name in rows.columns) for row in kept if row])
+            kept = [tuple(row[name] for name in rows.columns) for key in keys if (row := known[key])]
+            if kept:
+                self.connection.upsert(rows, kept)
         for rows, noted in self.notes.items():
             if noted:
                 self.connection.insert(rows, noted)
 
     def close(self) -> None:
         if self._session is not None:
-            self._session.close()
+            session, self._session = self._session, None
+            session.close()
+
+
+_UNASKED: Any = object()
+
+
+def _restore(known: dict[Any, Any], dirty: dict[Any, None], key: Any, before: Any, was_dirty: bool) -> None:
+    """Take a put back; a row that had not been asked for is unknown again, and not absent."""
+    if before is _UNASKED:
+        del known[key]
+    else:
+        known[key] = before
+    if not was_dirty:
+        del dirty[key]
 
 
 class Task:
@@ -140,21 +172,28 @@ class Task:
 
 
 class Poisoned(Exception):
-    """A unit failed after it had changed the database: our bug; the group is rolled back and each runs alone."""
+    """One unit's fault would cost the others: the group is rolled back, and each unit runs alone."""
 
 
-def gather(connection: Connection, tasks: Sequence[Task], now: int, number: int) -> None:
-    """Begin, ask, run every unit, flush: everything but the commit; rolled back if it raises."""
+def gather(connection: Connection, tasks: Sequence[Task], now: int, number: int, *, cautious: bool = False) -> None:
+    """Begin, ask, run every unit, flush: everything but the commit; rolled back if it raises.
+
+    Raises ``Poisoned`` if a unit failed after it had changed the database or broke the transaction, which is our bug,
+    or if what one of several asked or gathered cannot be said to the engine.
+    """
     connection.begin()
-    group = Group(connection, now, number)
+    group = Group(connection, now, number, cautious=cautious)
     try:
         group.load(ask for task in tasks for ask in task.asks)
         for task in tasks:
             _perform(task, group)
         group.flush()
-    except BaseException:
+    except Exception as error:
         connection.rollback()
-        raise
+        ours = isinstance(error, Poisoned) or connection.failed(error) or connection.repeatable(error)
+        if ours or len(tasks) == 1:
+            raise
+        raise Poisoned from error
     finally:
         group.close()
 
@@ -167,9 +206,5 @@ def _perform(task: Task, group: Group) -> None:
         if not unit.abandon():
             raise Poisoned from error
         task.error = error
-
-
-def fail(tasks: Sequence[Task], error: BaseException) -> None:
-    """Every unit of the group gets the same answer."""
-    for task in tasks:
-        task.error = error
+    if not group.connection.in_step:
+        raise Poisoned from (task.error or Broken("a unit went on after its transaction had ended"))

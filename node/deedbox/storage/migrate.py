@@ -15,6 +15,8 @@ from deedbox.storage.connection import Connection
 from deedbox.storage.database import connect, sqlite_path
 
 KERNEL = Path(__file__).parent / "migrations"
+UPGRADE_LOCK = 0x64656565
+_ALONE = f"select pg_advisory_xact_lock({UPGRADE_LOCK})"
 
 
 def head(folder: Path) -> str:
@@ -69,20 +71,34 @@ def require_current(url: str, wanted: Mapping[str, Path]) -> None:
 
 def upgrade(url: str, wanted: Mapping[str, Path]) -> None:
     """Bring every history to its head, each in a transaction of its own."""
-    from sqlalchemy import create_engine, event
-
-    if (path := sqlite_path(url)) is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    engine = create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
-    if engine.dialect.name == "sqlite":
-        event.listen(engine, "connect", lambda raw, _: raw.execute("pragma journal_mode=wal"))
+    engine = _engine(url)
     try:
         for facet, folder in wanted.items():
-            with engine.connect() as connection:
+            with engine.begin() as connection:
                 _upgrade_one(connection, facet, folder)
-                connection.commit()
     finally:
         engine.dispose()
+
+
+def _engine(url: str) -> Any:
+    """An engine whose transactions hold schema changes too, one process at a time."""
+    from sqlalchemy import create_engine, event
+
+    if (path := sqlite_path(url)) is None:
+        engine = create_engine(f"postgresql+psycopg://{url.partition('://')[2]}")
+        event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(_ALONE))
+        return engine
+    path.parent.mkdir(parents=True, exist_ok=True)
+    engine = create_engine(url)
+    event.listen(engine, "connect", _unmanaged)
+    event.listen(engine, "begin", lambda connection: connection.exec_driver_sql("begin immediate"))
+    return engine
+
+
+def _unmanaged(raw: Any, _: Any) -> None:
+    """Leave transactions to us: the driver begins none before a change of schema."""
+    raw.isolation_level = None
+    raw.execute("pragma journal_mode=wal")
 
 
 def _upgrade_one(connection: Any, facet: str, folder: Path) -> None:

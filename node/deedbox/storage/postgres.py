@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from typing import Any, cast
 
 import psycopg
+from psycopg.pq import TransactionStatus
 from psycopg.rows import namedtuple_row
 
-from deedbox.storage.connection import Row, conflict_sql
+from deedbox.refusals import Unavailable
+from deedbox.storage.connection import Broken, Row, conflict_sql
 from deedbox.storage.tables import Rows
 
 GROUP_LOCK = 0x64656564
 """The advisory lock all groups of one database take first (decision 34)."""
+
+_BEGIN = f"begin; select pg_advisory_xact_lock({GROUP_LOCK}), pg_current_xact_id()::text"
 
 _NAMED = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _PERCENT = re.compile(r"%(?!\()")
@@ -39,7 +44,12 @@ class PostgresConnection:
         self._writing = writing
         self._raw: Any = None
         self._engine: Any = None
+        self._transaction = ""
         self._open()
+
+    @property
+    def _lost(self) -> bool:
+        return bool(self._raw.closed or self._raw.broken)
 
     def _open(self) -> None:
         self._raw = Joined.connect(self._url, autocommit=True, prepare_threshold=1, connect_timeout=5)
@@ -51,24 +61,56 @@ class PostgresConnection:
             self._plain.execute("set default_transaction_read_only = on")
         self._engine = None
 
-    def begin(self) -> None:
-        if self._raw.closed or self._raw.broken:
+    def _open_again(self) -> None:
+        try:
             self._open()
-        self._plain.execute(f"begin; select pg_advisory_xact_lock({GROUP_LOCK})")
+        except psycopg.OperationalError as error:
+            raise Unavailable("store_unavailable", "the database does not answer") from error
+
+    @property
+    def in_step(self) -> bool:
+        return bool(self._raw.pgconn.transaction_status == TransactionStatus.INTRANS)
+
+    def begin(self) -> None:
+        if self._lost:
+            self._open_again()
+        self._plain.execute(_BEGIN)
+        self._plain.nextset()
+        self._transaction = self._plain.fetchone()[1]
 
     def commit(self) -> None:
-        self._plain.execute("commit")
+        """Kept, or an error and not kept: a group whose commit was not heard of must not be run a second time."""
+        try:
+            self._plain.execute("commit")
+        except psycopg.OperationalError:
+            if not self._lost or not self._was_kept():
+                raise
+            return
+        if self._plain.statusmessage != "COMMIT":
+            raise Broken("the transaction had failed")
+
+    def _was_kept(self) -> bool:
+        self._open_again()
+        while True:  # the server may not know yet that nobody listens any more
+            (status,) = self._plain.execute("select pg_xact_status(%s::xid8)", (self._transaction,)).fetchone()
+            if status != "in progress":
+                return bool(status == "committed")
+            time.sleep(0.05)
 
     def rollback(self) -> None:
-        if not self._raw.closed and not self._raw.broken:
+        if not self._lost:
             self._plain.execute("rollback")
 
     def execute(self, sql: str, values: Mapping[str, Any]) -> int:
         return max(0, int(self._plain.execute(_translated(sql), values).rowcount))
 
     def rows(self, sql: str, values: Mapping[str, Any]) -> list[Row]:
-        if not self._writing and (self._raw.closed or self._raw.broken):
-            self._open()
+        try:
+            return list(self._rows.execute(_translated(sql), values).fetchall())
+        except psycopg.OperationalError:
+            if self._writing or not self._lost:
+                raise
+        self._open_again()
         return list(self._rows.execute(_translated(sql), values).fetchall())
 
     def script(self, sql: str) -> None:
@@ -97,7 +139,11 @@ class PostgresConnection:
 
         if self._engine is None:
             self._engine = create_engine(
-                "postgresql+psycopg://", creator=lambda: self._raw, poolclass=StaticPool, pool_reset_on_return=None
+                "postgresql+psycopg://",
+                creator=lambda: self._raw,
+                poolclass=StaticPool,
+                pool_reset_on_return=None,
+                hide_parameters=True,
             )
         return Session(self._engine, expire_on_commit=False)
 
@@ -105,6 +151,9 @@ class PostgresConnection:
         if isinstance(error, psycopg.OperationalError | psycopg.errors.SerializationFailure):
             return True
         return isinstance(error, psycopg.errors.UniqueViolation)
+
+    def failed(self, error: BaseException) -> bool:
+        return isinstance(error, psycopg.OperationalError)
 
     def close(self) -> None:
         self._raw.close()

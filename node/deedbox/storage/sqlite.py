@@ -11,11 +11,28 @@ from typing import Any
 
 import orjson
 
-from deedbox.storage.connection import Row, conflict_sql, insert_sql
+from deedbox.storage.connection import Broken, Row, conflict_sql, insert_sql
 from deedbox.storage.tables import Rows
 
 FIXED_IN = (3, 51, 3)
 """The version in which the WAL-reset bug was mended; with one writing connection older ones are safe too."""
+
+_OF_THE_STORE = frozenset(
+    (
+        *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_READONLY),
+        *(sqlite3.SQLITE_INTERRUPT, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_FULL),
+        *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PROTOCOL, sqlite3.SQLITE_NOTADB),
+    )
+)
+"""Result codes that speak of the file and not of the statement (sqlite.org/rescode.html)."""
+
+
+def outdated() -> str | None:
+    """What to tell an operator whose SQLite has the WAL-reset bug (fed:G2)."""
+    if sqlite3.sqlite_version_info >= FIXED_IN:
+        return None
+    fixed = ".".join(map(str, FIXED_IN))
+    return f"SQLite {sqlite3.sqlite_version} may damage a WAL that two connections reset at once; {fixed} does not"
 
 
 class Joined(sqlite3.Connection):
@@ -48,13 +65,23 @@ class SqliteConnection:
         self._rows = self._raw.cursor()
         self._rows.row_factory = _as_row
         self._plain = self._raw.cursor()
-        for pragma in ("journal_mode=wal", "synchronous=full", "foreign_keys=on", "temp_store=memory"):
+        # recursive_triggers: "insert or replace" deletes, and only so does a trigger see it (sqlite.org/lang_conflict)
+        for pragma in ("journal_mode=wal", "synchronous=full", "temp_store=memory", "recursive_triggers=on"):
             self._plain.execute(f"pragma {pragma}")
         self._plain.execute("pragma cache_size=-16384")
         if not writing:
             self._plain.execute("pragma wal_autocheckpoint=0")
             self._plain.execute("pragma query_only=on")
         self._engine: Any = None
+
+    @property
+    def in_step(self) -> bool:
+        return self._raw.in_transaction
+
+    def _require_step(self) -> None:
+        """A full disk ends the transaction (SQLITE_FULL); what followed would be kept statement by statement."""
+        if not self._raw.in_transaction:
+            raise Broken("the transaction has ended")
 
     def begin(self) -> None:
         self._plain.execute("begin immediate")
@@ -67,6 +94,7 @@ class SqliteConnection:
             self._plain.execute("rollback")
 
     def execute(self, sql: str, values: Mapping[str, Any]) -> int:
+        self._require_step()
         before = self._raw.total_changes
         self._plain.execute(sql, values)  # rowcount is -1 for WITH … UPDATE on Python 3.11, so changes are counted
         return self._raw.total_changes - before
@@ -75,12 +103,15 @@ class SqliteConnection:
         return self._rows.execute(sql, values).fetchall()
 
     def script(self, sql: str) -> None:
+        self._require_step()
         self._plain.execute(sql)
 
     def insert(self, rows: Rows, values: Sequence[Sequence[Any]]) -> None:
+        self._require_step()
         self._plain.executemany(_insert(rows), values)
 
     def upsert(self, rows: Rows, values: Sequence[Sequence[Any]]) -> None:
+        self._require_step()
         self._plain.executemany(_upsert(rows), values)
 
     def having(self, wanted: Mapping[Rows, Iterable[Any]]) -> dict[Rows, list[tuple[Any, ...]]]:
@@ -93,18 +124,26 @@ class SqliteConnection:
         return nullcontext()
 
     def session(self) -> Any:
+        self._require_step()
         from sqlalchemy import create_engine
         from sqlalchemy.pool import StaticPool
         from sqlmodel import Session
 
         if self._engine is None:
             self._engine = create_engine(
-                "sqlite://", creator=lambda: self._raw, poolclass=StaticPool, pool_reset_on_return=None
+                "sqlite://",
+                creator=lambda: self._raw,
+                poolclass=StaticPool,
+                pool_reset_on_return=None,
+                hide_parameters=True,
             )
         return Session(self._engine, expire_on_commit=False)
 
     def repeatable(self, error: BaseException) -> bool:
         return False
+
+    def failed(self, error: BaseException) -> bool:
+        return isinstance(error, Broken) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _OF_THE_STORE
 
     def close(self) -> None:
         self._raw.close()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from deedbox.storage.connection import Row
 from deedbox.storage.tables import Rows
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from deedbox.storage.group import Group
 
 Part = TypeVar("Part")
+P = ParamSpec("P")
+Result = TypeVar("Result")
 FactRow = dict[str, Any]
 
 
@@ -98,17 +100,29 @@ class Unit:
     @contextmanager
     def savepoint(self) -> Iterator[None]:
         """Effects inside are kept together or not at all."""
-        self._group.savepoint("savepoint act")
+        self._group.savepoint()
         mark, changed = self.mark(), self._changed
+        self._changed = False
         try:
             yield
+            self._group.settle()
         except BaseException:
             self.take_back(mark)
-            self._group.savepoint("rollback to act")
-            self._group.savepoint("release act")
+            self._group.back_to_savepoint(changed=self._changed)
             self._changed = changed
             raise
-        self._group.savepoint("release act")
+        self._changed |= changed
+        self._group.release()
+
+    def guarded(self, call: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+        """Call what may break and be survived: with a savepoint only where a unit of this group has broken before.
+
+        An error in a query ends the transaction on PostgreSQL; the group is then run again, each unit by itself.
+        """
+        if not self._group.cautious:
+            return call(*args, **kwargs)
+        with self.savepoint():
+            return call(*args, **kwargs)
 
     def mark(self) -> int:
         """Where the unit stands in memory, for `take_back`."""

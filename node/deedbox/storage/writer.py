@@ -18,7 +18,7 @@ from typing import Any
 from deedbox.clock import Clock
 from deedbox.refusals import Unavailable
 from deedbox.storage.connection import Connection
-from deedbox.storage.group import Ask, Poisoned, Task, fail, gather
+from deedbox.storage.group import Ask, Poisoned, Task, gather
 
 GROUP_LIMIT = 256
 ATTEMPTS = 5
@@ -48,9 +48,18 @@ class Writer(ABC):
     def close(self) -> None:
         """Let the waiting units finish, then close the connection. Not to be called on the loop's own thread."""
 
-    def _gather(self, tasks: Sequence[Task]) -> None:
+    def _gather(self, tasks: Sequence[Task], *, cautious: bool = False) -> None:
         self._number += 1
-        gather(self._connection, tasks, self._clock.now(), self._number)
+        gather(self._connection, tasks, self._clock.now(), self._number, cautious=cautious)
+
+    def _fail(self, tasks: Sequence[Task], error: BaseException) -> None:
+        """Every unit of the group gets the same answer; a store that fails is a 503, never a yes (fed:C7)."""
+        if self._connection.failed(error):
+            down = Unavailable("store_unavailable", "the database does not answer")
+            down.__cause__ = error
+            error = down
+        for task in tasks:
+            task.error = error
 
     def _commit(self) -> None:
         try:
@@ -59,25 +68,25 @@ class Writer(ABC):
             self._connection.rollback()
             raise
 
-    def _whole(self, tasks: Sequence[Task]) -> None:
+    def _whole(self, tasks: Sequence[Task], *, cautious: bool = False) -> None:
         """A group from beginning to commit, run again if the engine says that is all it takes (decision 34)."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                self._gather(tasks)
+                self._gather(tasks, cautious=cautious)
                 return self._commit()
             except Poisoned:
                 raise
             except Exception as error:
                 if attempt == ATTEMPTS or not self._connection.repeatable(error):
-                    return fail(tasks, error)
+                    return self._fail(tasks, error)
 
     def _alone(self, tasks: Sequence[Task]) -> None:
         """Each unit in a transaction of its own, so that one unit's bug costs nobody else anything."""
         for task in tasks:
             try:
-                self._whole([task])
+                self._whole([task], cautious=True)
             except Poisoned as poison:
-                task.error = poison.__cause__
+                self._fail([task], poison.__cause__ or poison)
 
 
 class ThreadWriter(Writer):
@@ -146,7 +155,7 @@ class LoopWriter(Writer):
             self._alone(waiting)
             return self._done(waiting)
         except Exception as error:
-            fail(waiting, error)
+            self._fail(waiting, error)
             return self._done(waiting)
         loop = waiting[0].loop
         committed = loop.run_in_executor(self._committer, self._commit)
@@ -155,7 +164,7 @@ class LoopWriter(Writer):
     def _committed(self, tasks: list[Task], future: asyncio.Future[None]) -> None:
         error = asyncio.CancelledError() if future.cancelled() else future.exception()
         if error is not None:
-            fail(tasks, error)
+            self._fail(tasks, error)
         self._done(tasks)
 
     def _done(self, tasks: list[Task]) -> None:
