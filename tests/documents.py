@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import entry_points
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -90,12 +92,26 @@ def default(field: FieldInfo) -> str:
     return f"`{shown}`" if shown not in (None, "", [], {}) else ""
 
 
+def meanings(model: type[BaseModel]) -> dict[str, str]:
+    """The string under each field, read from the source: the running node has no use for it."""
+    (made,) = ast.parse(inspect.getsource(model)).body
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(made.body if isinstance(made, ast.ClassDef) else [])
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
+    }
+
+
 def tables(model: type[BaseModel], name: str) -> Iterator[str]:
     """A heading and a table for the model and for each table in it."""
     keys = {key: field for key, field in model.model_fields.items() if inner(field) is None}
-    meanings = {key: " ".join((field.description or "").split()) for key, field in keys.items()}
     if keys:
-        rows = [(f"`{key}`", kind(field), default(field), meanings[key]) for key, field in keys.items()]
+        meant = meanings(model)
+        rows = [(f"`{key}`", kind(field), default(field), meant.get(key, "")) for key, field in keys.items()]
         columns = ("key", "type", "default", "meaning")
         yield f"## `[{name}]`\n\n{paragraphs(model.__doc__)}\n\n{table(columns, rows)}"
     for key, field in model.model_fields.items():

@@ -29,7 +29,7 @@ _SPAN = {"s": 1_000, "min": 60_000, "h": 3_600_000}
 class Section(BaseModel):
     """A table of the file: closed, so that a typing slip is an error and not silence."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 def _checked_rate(text: str) -> str:
