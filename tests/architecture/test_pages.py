@@ -9,6 +9,7 @@ import runpy
 import shlex
 import tomllib
 from collections.abc import Iterator, Mapping
+from itertools import dropwhile
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ OF_THE_MACHINE = {"chmod", "cp", "curl", "pg_dump", "pip", "python", "rm", "sqli
 """Programs that a page may call and that are not ours."""
 PRINTED_ELSEWHERE = ("deedbox_halt/", "tests/test_halt.py")
 """Files of the plugin that `docs/plugins.md` prints; `tests/facets/test_outside_plugin.py` installs it."""
+ASSIGNMENT = re.compile(r"[A-Z_]+=")
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 SPAN = re.compile(r"(?<!`)`([^`\n]+)`(?!`)")
 OURS = re.compile(r"(?:node|plugins|wellknown|conformance|tests|docs|\.ci)/[\w./*-]+")
@@ -43,7 +45,8 @@ def lines(page: str) -> Iterator[list[str]]:
     """Every command line of a page's `sh` listings, comments left out."""
     for block in fences(page, "sh"):
         for line in block.replace("\\\n", " ").splitlines():
-            if words := shlex.split(line, comments=True):
+            words = list(dropwhile(ASSIGNMENT.match, shlex.split(line, comments=True)))
+            if words:
                 yield words
 
 
