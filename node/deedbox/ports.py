@@ -54,7 +54,11 @@ class Directory(Protocol):
 class Inbox(Protocol):
     """Accept envelope bytes from any carrier, down the one road."""
 
-    async def accept(self, raw: bytes, *, carrier: str, address: str) -> Reply: ...
+    async def accept(self, raw: bytes, *, carrier: str, address: str) -> Reply:
+        """What the road says; a reply without an answer is a refusal for the carrier to phrase by itself."""
+
+    def answer(self, reply: Reply) -> bytes:
+        """The signed envelope of a reply that has an answer."""
 
 
 class Agreements(Protocol):

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field
 
-from deedbox import Facet, MessageKind, Object, Plugin, Port, Section, hookimpl
+from deedbox import Facet, Job, MessageKind, Object, Plugin, Port, Section, hookimpl
 from deedbox import Inbox as InboxPort
 from deedbox.envelope.message import MAX_LIFE
-from deedbox_inbox import kinds
+from deedbox_inbox import index, kinds
 from deedbox_inbox.reading import Reading
 from deedbox_inbox.reception import Reception
 from deedbox_inbox.record import ExchangeObserver
@@ -68,11 +68,15 @@ class Inbox(Plugin):
 
     @hookimpl
     def deedbox_policies(self) -> Iterable[Any]:
-        yield kinds.MessagePolicy()
+        yield kinds.MessagePolicy(gated="capabilities" in self.kernel.settings.facets)
 
     @hookimpl
     def deedbox_observers(self) -> Iterable[Any]:
         yield ExchangeObserver()
+
+    @hookimpl
+    def deedbox_jobs(self) -> Iterable[Job]:
+        return index.jobs()
 
     @hookimpl
     def deedbox_ports(self) -> Iterable[Port]:

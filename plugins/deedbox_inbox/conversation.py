@@ -17,6 +17,8 @@ ALLOWED_NEXT: Mapping[str, tuple[str, ...]] = {
     CANCELLED: (),
 }
 REQUESTS = ("query", "invoke")
+OPENING = (*REQUESTS, "propose")
+"""Kinds that want something, and so are refused where a conversation was cancelled (OIP 1.2 §11.6)."""
 ANSWERS = ("result", "event", "error")
 MOST_OPEN = 100
 SUMMARY = 200
@@ -38,7 +40,7 @@ class Message:
 
 @dataclass(slots=True)
 class State:
-    """Where a thread stands: its state, and what is still open in it."""
+    """Where a thread stands: its state, and what is still open in it; ``final`` is how it last ended."""
 
     state: str = OPEN
     open_commitments: list[dict[str, Any]] = field(default_factory=list)
@@ -60,12 +62,12 @@ def advance(state: State, message: Message) -> None:
         request = {"msg_id": message.msg_id, "kind": message.kind, "from": message.sender, "key": message.key}
         state.unresolved_requests = [*state.unresolved_requests, request][-MOST_OPEN:]
         if state.state == CLOSED:
-            state.state, state.final = OPEN, None
+            state.state = OPEN
     elif message.kind == "propose":
         commitment = {"msg_id": message.msg_id, "from": message.sender, "summary": message.summary[:SUMMARY]}
         state.open_commitments = [*state.open_commitments, commitment][-MOST_OPEN:]
         if state.state != CANCELLED:
-            state.state, state.final = PROPOSED, None
+            state.state = PROPOSED
     elif message.kind in ANSWERS:
         _answered(state, message)
 

@@ -8,7 +8,6 @@ from typing import Any
 import orjson
 
 from deedbox import Allow, Arguments, Deny, Effect, Inside, MessageKind, Object, Operation, Unit
-from deedbox_inbox.conversation import CANCELLED, REQUESTS
 from deedbox_inbox.tables import THREADS
 
 
@@ -55,29 +54,33 @@ def message_kinds() -> Iterator[MessageKind]:
     yield MessageKind("invoke", None, request=True)
 
 
-_DELIVERED = frozenset(key for kind, key, _ in KINDS if kind != "query")
+NOT_GATED = Deny("capability_invalid", 401, "this node has made no capability", policy="inbox-messages")
 
 
 class MessagePolicy:
-    """A proven sender may deliver any kind; a thread that was cancelled takes no further requests."""
+    """A proven sender may deliver any kind of message; what an invoke runs under, others judge.
+
+    ``gated``: whether some facet here makes capabilities, and so judges them.
+    """
 
     name = "inbox-messages"
+
+    def __init__(self, *, gated: bool) -> None:
+        self._gated = gated
 
     def judge(self, unit: Unit, operation: Operation) -> Allow | Deny | None:
         if operation.intent.surface != "inbox":
             return None
         found = operation.found
         envelope = found.envelope
-        thread = unit.fact(THREADS, found.thread)
-        if thread is not None and thread["state"] == CANCELLED and envelope.kind in (*REQUESTS, "propose"):
-            return Deny("conversation_cancelled", 409, "this conversation was cancelled", policy=self.name)
-        if operation.object is None or operation.object.key not in _DELIVERED:
+        if envelope.kind == "invoke":
+            return None if self._gated else NOT_GATED
+        if envelope.kind == "query":
             return None
         if not operation.principal.verified:
-            return Deny(
-                "sender_unverifiable", 401, "only a question may come from an unproven sender", policy=self.name
-            )
-        if envelope.kind == "cancel" and not _may_cancel(thread, found):
+            detail = "only a question may come from an unproven sender"
+            return Deny("sender_unverifiable", 401, detail, policy=self.name)
+        if envelope.kind == "cancel" and not _may_cancel(unit.fact(THREADS, found.thread), found):
             detail = "cancel what you sent, or a conversation you opened"
             return Deny("cancel_not_yours", 403, detail, policy=self.name)
         return Allow(policy=self.name)

@@ -2,63 +2,57 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 import orjson
 
 from deedbox.clock import server_law, utc_z
 from deedbox_inbox.conversation import ALLOWED_NEXT
+from deedbox_inbox.index import found_in_spans
 
 RECORDS = 5
 MESSAGES = 100
+LOOKED_AT = 500
+"""Exchanges of one message id that are looked at in each place."""
 
 
 def records_of(reader: Any, msg_id: str) -> list[Any]:
-    """The newest exchanges about a message: claims and recent rows first, then the sealed index."""
-    prefix = f"inbox/{msg_id}/"
+    """The exchanges about a message, newest first; what was taken before what was turned away.
+
+    Claims and recent exchanges tell of the last day, the sealed index of everything before (kernel-notes §4.5). All
+    are asked: whoever uses an old id anew does not hide what it stood for.
+    """
+    if "\0" in msg_id:
+        return []
+    recent = reader.all(
+        "select exchange from inbox_recent where msg_id = :msg order by exchange desc limit :most",
+        msg=msg_id,
+        most=LOOKED_AT,
+    )
+    numbers = {row.exchange for row in recent} | _claimed(reader, msg_id)
+    numbers |= set(found_in_spans(reader, msg_id, LOOKED_AT))
+    rows = [row for number in numbers if (row := _exchange(reader, number)) and row.msg_id == msg_id]
+    return sorted(rows, key=lambda row: (row.thread != 0, row.id), reverse=True)[:RECORDS]
+
+
+def _claimed(reader: Any, msg_id: str) -> set[int]:
+    """Where claims of this id say that their exchanges are; an id is spent once per sender and recipient."""
     numbers: set[int] = set()
     for space in ("", "unverified/"):
-        begins = space + prefix
-        for row in reader.all(
-            "select meta from govern_claim where key >= :begins and key < :ends",
+        begins = f"{space}inbox/{msg_id}/"
+        rows = reader.all(
+            "select meta from govern_claim where key >= :begins and key < :ends order by key limit :most",
             begins=begins,
-            ends=begins[:-1] + "0",
-        ):
-            found = orjson.loads(row.meta or "{}").get("exchange")
-            numbers |= {found} if found else set()
-    recent = reader.all("select exchange from inbox_recent where msg_id = :msg", msg=msg_id)
-    numbers |= {row.exchange for row in recent}
-    if not numbers:
-        numbers = set(_in_spans(reader, msg_id))
-    rows = [row for number in sorted(numbers, reverse=True)[:RECORDS] if (row := _exchange(reader, number))]
-    return [row for row in rows if row.msg_id == msg_id]
+            ends=f"{begins[:-1]}0",
+            most=LOOKED_AT,
+        )
+        found = (orjson.loads(row.meta or "{}").get("exchange") for row in rows)
+        numbers |= {number for number in found if number}
+    return numbers
 
 
 def _exchange(reader: Any, number: int) -> Any:
     return reader.one("select * from inbox_exchange where id = :id", id=number)
-
-
-def _in_spans(reader: Any, msg_id: str) -> list[int]:
-    """Binary search in the sealed index, newest span first (kernel-notes §4.5)."""
-    wanted = hashlib.sha256(msg_id.encode()).digest()[:8]
-    for span in reader.all("select first from inbox_span order by first desc"):
-        row = reader.one("select pairs from inbox_span where first = :first", first=span.first)
-        pairs = bytes(row.pairs)
-        low, high = 0, len(pairs) // 16
-        while low < high:
-            middle = (low + high) // 2
-            if pairs[middle * 16 : middle * 16 + 8] < wanted:
-                low = middle + 1
-            else:
-                high = middle
-        numbers = []
-        while low < len(pairs) // 16 and pairs[low * 16 : low * 16 + 8] == wanted:
-            numbers.append(int.from_bytes(pairs[low * 16 + 8 : low * 16 + 16], "big"))
-            low += 1
-        if numbers:
-            return numbers
-    return []
 
 
 def newest(reader: Any, limit: int) -> list[Any]:
@@ -114,9 +108,15 @@ def peer_record(row: Any) -> dict[str, Any]:
 
 
 def conversation(reader: Any, conversation_id: str) -> dict[str, Any] | None:
-    """The document of the newest thread of that name; knowing the name is the ticket."""
+    """The document of the thread of that name; knowing the name is the ticket.
+
+    Whoever uses a name that others use already has a thread of his own, and it never stands before theirs: a proven
+    pair comes first, then who was first.
+    """
+    if "\0" in conversation_id:
+        return None
     row = reader.one(
-        "select * from inbox_thread where conversation = :id order by kept_until desc limit 1", id=conversation_id
+        "select * from inbox_thread where conversation = :id order by verified desc, id limit 1", id=conversation_id
     )
     if row is None:
         return None
@@ -175,18 +175,26 @@ def _two(row: Any) -> list[dict[str, Any]]:
     return [first, second]
 
 
-def conversations(reader: Any, limit: int, *, owner: bool) -> list[dict[str, Any]]:
-    """The newest threads; participants only for the owner (OIP 1.2 §11.6)."""
-    rows = reader.all("select * from inbox_thread order by updated_at desc limit :limit", limit=limit)
-    return [
-        {
-            "id": row.conversation,
-            "state": row.state,
-            **({"participants": [row.other, row.home]} if owner else {}),
-            "messages": row.messages,
-            "open_commitments": len(orjson.loads(row.commitments)),
-            "unresolved_requests": len(orjson.loads(row.requests)),
-            "updated_at": utc_z(row.updated_at),
-        }
-        for row in rows
-    ]
+def conversations(reader: Any, limit: int) -> list[Any]:
+    """The newest threads."""
+    found: list[Any] = []
+    for verified in (True, False):
+        found += reader.all(
+            "select * from inbox_thread where verified = :verified order by updated_at desc limit :limit",
+            verified=verified,
+            limit=limit,
+        )
+    return sorted(found, key=lambda row: row.updated_at, reverse=True)[:limit]
+
+
+def listed(row: Any, *, owner: bool) -> dict[str, Any]:
+    """A thread in a list; who takes part only for the owner (OIP 1.2 §11.6)."""
+    return {
+        "id": row.conversation,
+        "state": row.state,
+        **({"participants": [row.other, row.home]} if owner else {}),
+        "messages": row.messages,
+        "open_commitments": len(orjson.loads(row.commitments)),
+        "unresolved_requests": len(orjson.loads(row.requests)),
+        "updated_at": utc_z(row.updated_at),
+    }

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from deedbox import Ended, Operation, Outcome, Output, Receipt
+from deedbox import Ended, Operation, Outcome, Output, Receipt, Refusal, Text
 from deedbox.canonical import canonical, canonical_with, sha256_hex
 from deedbox.clock import utc_z
-from deedbox.envelope.message import PROTOCOL, Envelope
+from deedbox.envelope.message import MAX_BODY, PROTOCOL, Envelope
 from deedbox.envelope.seal import seal_body
+from deedbox.govern.material import material_of
 from deedbox.identity.keys import P256Pair
 from deedbox.logs import redacted_text
 
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 REPLY_LIFE = 300_000
 ECHO_TO_UNVERIFIED = 4_096
 PREVIEW = 400
-RESULT_FITS = 60_000
 QUERY_NOTE = "query text is data; nothing was executed"
 INVOKE_NOTE = "executed under a capability bound to the verified sender"
 ACKNOWLEDGED_NOTE = "recorded; nothing was executed"
+PENDING_NOTE = "a person will decide"
 
 
 class EnvelopePhrasing:
@@ -50,17 +51,15 @@ class EnvelopePhrasing:
             "to": received.spelled_from,
             "created_at": utc_z(operation.now),
             "expires_at": utc_z(operation.now + REPLY_LIFE),
-            "body": body,
+            "body": None,
             "capability": None,
         }
-        seal_to = operation.found.seal_to if operation.found else None
-        if seal_to is not None:
-            members["enc"] = self._sealed(body, seal_to, members)
-            members["body"], self._name = None, "enc"
-        self._printed = canonical(members[self._name])
-        sha256 = sha256_hex(self._printed)
-        members["body_sha256"] = sha256
         self._members = members
+        seal_to = operation.found.seal_to if operation.found else None
+        self._print(body, seal_to)
+        if len(self._printed) > MAX_BODY:  # what a peer would refuse to read
+            self._print(_shortened(body), seal_to)
+        sha256 = members["body_sha256"] = sha256_hex(self._printed)
         return Output(self._printed, sha256, {"id": message_id, "kind": kind})
 
     @property
@@ -72,6 +71,13 @@ class EnvelopePhrasing:
         if receipt is not None:
             self._members["receipt"] = receipt.public()
         return canonical_with(self._members, self._name, self._printed)
+
+    def _print(self, body: dict[str, Any], seal_to: Any) -> None:
+        """Put the body into the answer, in the clear or sealed to the sender's key."""
+        members = self._members
+        self._name = "body" if seal_to is None else "enc"
+        members[self._name] = body if seal_to is None else self._sealed(body, seal_to, members)
+        self._printed = canonical(members[self._name])
 
     def _sealed(self, body: dict[str, Any], key: Any, members: dict[str, Any]) -> dict[str, Any]:
         ids = self._node.ids
@@ -86,13 +92,17 @@ class EnvelopePhrasing:
         )
 
     def _body(self, operation: Operation, outcome: Outcome) -> tuple[str, dict[str, Any]]:
-        if not outcome.ok and not (outcome.ended is Ended.FAILED and operation.invocation):
+        kind = self._envelope.kind
+        if is_error(operation, outcome):
             return "error", self._error(outcome)
-        if self._envelope.kind == "query":
+        if kind == "query":
             return "result", self._echo(operation)
-        if self._envelope.kind == "invoke":
+        if kind == "invoke":
             return "result", self._result(operation, outcome)
-        return "event", {"received": True, "kind": self._envelope.kind, "note": ACKNOWLEDGED_NOTE}
+        told: dict[str, Any] = {"received": True, "kind": kind, "note": ACKNOWLEDGED_NOTE}
+        if outcome.ended is Ended.HELD:
+            told |= {"state": "pending", "note": outcome.next_step or PENDING_NOTE}
+        return "event", told
 
     def _error(self, outcome: Outcome) -> dict[str, Any]:
         body: dict[str, Any] = {"reason": outcome.code, "note": outcome.detail or outcome.next_step or "refused"}
@@ -116,24 +126,22 @@ class EnvelopePhrasing:
             "note": QUERY_NOTE,
         }
         if found.withheld:
-            body |= {"echo": {}, "echo_withheld": True}
-        elif found.has_token:
-            body |= {"echo": _without_tokens(found.body), "echo_redacted": True}
-        elif not verified and len(self._envelope.body_bytes) > ECHO_TO_UNVERIFIED:
-            body |= {"echo": {}, "echo_omitted": True}
+            return body | {"echo": {}, "echo_withheld": True}
+        if not verified and len(self._envelope.body_bytes) > ECHO_TO_UNVERIFIED:
+            return _shortened(body)
+        if found.suspicious:
+            body["echo"] = without_secrets(found.body)
+            if body["echo"] != found.body:
+                body["echo_redacted"] = True
         return body
 
     def _result(self, operation: Operation, outcome: Outcome) -> dict[str, Any]:
-        node, found = self._node, operation.found
-        result = result_text(outcome)
-        effective = getattr(operation.arguments, "text", None)
-        args = effective if isinstance(effective, str) else found.args
-        ok = outcome.ended is Ended.EXECUTED and not result.startswith(("ERR:", "PROVIDER_ERROR"))
-        base = node.kernel.base_url
+        result, args = result_text(outcome), _effective(operation)
+        base = self._node.kernel.base_url
         body: dict[str, Any] = {
             "invoked": True,
             "ran": True,
-            "ok": ok,
+            "ok": material_of(result).proven,
             "object": operation.intent.object_key,
             "agent": self._envelope.recipient,
             "invocation_id": operation.invocation,
@@ -146,18 +154,40 @@ class EnvelopePhrasing:
                 "argument_sha256": sha256_hex(args),
                 "output_sha256": sha256_hex(result),
             },
-            "capability_fingerprint": _fingerprint(outcome),
+            "capability_fingerprint": paid_with(outcome),
             "note": INVOKE_NOTE,
         }
-        return body | ({"result": result} if len(result) <= RESULT_FITS else {"result_omitted": True})
+        return body | ({"result": result} if len(result) < MAX_BODY else {"result_omitted": True})
+
+
+def is_error(operation: Operation, outcome: Outcome) -> bool:
+    """Whether the answer is an error: a run that failed is told by its result (OIP 1.2 §8.5, §29 W40)."""
+    if outcome.ok or (outcome.ended is Ended.FAILED and operation.invocation is not None):
+        return False
+    return outcome.ended is not Ended.HELD or operation.found.envelope.kind != "propose"
 
 
 def result_text(outcome: Outcome) -> str:
     """A run's result as the wire has it: a string; a failure says so in its first letters (OIP 1.2 §16.8)."""
-    if outcome.ended is Ended.FAILED:
+    if not outcome.ok:
         return f"ERR:object:{outcome.code}"
     value = outcome.value
-    return value if isinstance(value, str) else canonical(value).decode()
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    try:
+        return canonical(value).decode()
+    except Refusal:
+        return "ERR:object:unprintable"
+
+
+def _effective(operation: Operation) -> str:
+    """The argument a run was really given: the grant's own where it fixes one (OIP 1.2 §8.4)."""
+    given = operation.arguments
+    if isinstance(given, Text):
+        return given.text
+    sent: str = operation.found.args
+    fixed = {} if sent else given.model_dump(mode="json", exclude_unset=True)
+    return canonical(fixed).decode() if fixed else sent
 
 
 def preview(text: str) -> str:
@@ -166,19 +196,28 @@ def preview(text: str) -> str:
     return units.decode("utf-16-le", "ignore")
 
 
-def _fingerprint(outcome: Outcome) -> str | None:
+def paid_with(outcome: Outcome, name: str = "capability") -> str | None:
+    """What the charges say of the grant that paid: its fingerprint, or another member."""
     for charge in outcome.charges:
-        found = charge.describe().get("capability")
+        found = charge.describe().get(name)
         if isinstance(found, str):
             return found
     return None
 
 
-def _without_tokens(value: Any) -> Any:
+def without_secrets(value: Any) -> Any:
+    """A value in which nothing that looks like a credential is left (OIP 1.2 §26.1, §26.2)."""
     if isinstance(value, str):
         return redacted_text(value)
     if isinstance(value, list):
-        return [_without_tokens(each) for each in value]
+        return [without_secrets(each) for each in value]
     if isinstance(value, dict):
-        return {redacted_text(name): _without_tokens(each) for name, each in value.items()}
+        return {redacted_text(name): without_secrets(each) for name, each in value.items()}
     return value
+
+
+def _shortened(body: dict[str, Any]) -> dict[str, Any]:
+    """The same answer without what makes it long."""
+    if "result" in body:
+        return {name: told for name, told in body.items() if name != "result"} | {"result_omitted": True}
+    return body | {"echo": {}, "echo_omitted": True} if "echo" in body else body

@@ -8,7 +8,10 @@ from deedbox import Rows, Table
 
 
 class Exchange(Table, table=True):
-    """A message and the answer it got, in either direction: a row of the federation ledger, two of a conversation."""
+    """A message and the answer it got, in either direction: a row of the federation ledger, two of a conversation.
+
+    ``thread`` is 0 for what is in no conversation: it was turned away, or never arrived.
+    """
 
     id: int = Field(primary_key=True)
     thread: int
@@ -35,17 +38,20 @@ class Exchange(Table, table=True):
 
 
 class Thread(Table, table=True):
-    """A conversation between one of our agents and one other agent; ``key`` is the three names that make it."""
+    """A conversation between one of our agents and one other agent; ``key`` is the three names that make it.
+
+    With somebody whose name is ``verified`` it is kept for a month after its last message, else for a day.
+    """
 
     key: str = Field(primary_key=True)
     id: int
     conversation: str
     home: str
     other: str
+    verified: bool
     opened_by: str
     created_at: int
     updated_at: int
-    kept_until: int
     state: str
     messages: int
     commitments: str

@@ -19,10 +19,10 @@ def upgrade() -> None:
         text("conversation"),
         text("home"),
         text("other"),
+        flag("verified"),
         text("opened_by"),
         integer("created_at"),
         integer("updated_at"),
-        integer("kept_until"),
         text("state"),
         integer("messages"),
         text("commitments"),
@@ -31,8 +31,9 @@ def upgrade() -> None:
         text("final", null=True),
     )
     op.create_index("ix_inbox_thread_conversation", "inbox_thread", ["conversation"])
-    op.create_index("ix_inbox_thread_updated_at", "inbox_thread", ["updated_at"])
+    op.create_index("ix_inbox_thread_verified_updated_at", "inbox_thread", ["verified", "updated_at"])
     op.create_table("inbox_block", text("sha256", key=True), text("sender"), integer("kept_until"))
+    op.create_index("ix_inbox_block_kept_until", "inbox_block", ["kept_until"])
     op.create_table("inbox_recent", integer("exchange", key=True), text("msg_id"), integer("at"))
     op.create_index("ix_inbox_recent_msg_id", "inbox_recent", ["msg_id"])
     op.create_table(
