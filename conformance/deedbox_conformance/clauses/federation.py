@@ -261,8 +261,7 @@ async def exhausted(probe: Probe) -> None:
     first, second = await probe.scene(spent)
     _expect_ran(first)
     _expect_idle(second, "token_exhausted")
-    records = await scenes.records_of(probe, second.sent["id"])
-    told = [(record.get("verdict"), record.get("status")) for record in records]
+    told = await scenes.shown(probe, second)
     expect(("denied:token_exhausted", 429) in told, f"the ledger says {told}")
 
 

@@ -244,7 +244,10 @@ async def not_for_us(probe: Probe) -> None:
     "22", "A sealed block sent again by another sender is refused as `decrypt_refused`.", "§6.7, §25 N4", "node"
 )
 async def rewrapped(probe: Probe) -> None:
-    original = (await probe.scene(scenes.sealed_question)).sent
+    await probe.scene(scenes.known_question)
+    exchange = await scenes.tell_sealed(probe, {"text": "says not for whom"}, probe.peer.agent)
+    scenes.expect_result(exchange)
+    original = exchange.sent  # whose text would not betray that it is another's: only a memory of the block can
     envelope = await probe.draft("query", None, sender=probe.peer.second)
     envelope |= {"enc": original["enc"], "body_sha256": original["body_sha256"]}
     exchange = await probe.tell(probe.sign(envelope))

@@ -4,4 +4,6 @@ from __future__ import annotations
 
 from deedbox_conformance.clauses import discovery, shape, signature
 
-CLAUSES = [*discovery.CLAUSES, *shape.CLAUSES, *signature.CLAUSES]
+# Signatures before shapes: a node may cease to write refusals of strangers when they are many, and a ledger clause
+# looks for one of the forgeries later.
+CLAUSES = [*discovery.CLAUSES, *signature.CLAUSES, *shape.CLAUSES]
