@@ -56,9 +56,9 @@ def two_nodes(
     return start
 
 
-@pytest.fixture(params=["sqlite", *(["postgresql"] if postgres.VARIABLE in os.environ else [])])
+@pytest.fixture(params=["postgresql" if postgres.VARIABLE in os.environ else "sqlite"])
 def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
-    """An empty database: SQLite, and once more on PostgreSQL under `./run suite postgres`."""
+    """An empty database: SQLite, or PostgreSQL under `./run suite postgres`."""
     if request.param == "sqlite":
         yield f"sqlite:///{tmp_path / 'deedbox.db'}"
     else:
