@@ -206,7 +206,7 @@ async def forgery_spends_nothing(probe: Probe) -> None:
     scenes.expect_result(await probe.tell(probe.sign(envelope)))
 
 
-@chapter.must("18", "An id is spent for its sender only: another may use the same.", "§9, fed:C5", "node")
+@chapter.must("18", "An id is spent for its sender only: another may use the same.", "§9, §29 W7", "node")
 async def id_of_another(probe: Probe) -> None:
     spent = (await probe.scene(scenes.known_question)).sent["id"]
     scenes.expect_result(await probe.ask("query", {"text": "same id"}, sender=probe.peer.second, id=spent))
