@@ -133,7 +133,9 @@ def defined(tree: ast.AST) -> Mapping[str, ast.AST]:
 @pytest.mark.parametrize("page", PAGES)
 def test_every_name_beside_its_file_is_defined_there(page: str) -> None:
     lost = []
-    for file, name in re.findall(r"`([\w/]+\.py)` `([A-Za-z_][\w.]*)`", texts()[page]):
+    beside = re.findall(r"`([\w/]+\.py)`\s`([A-Za-z_][\w.]*)`", texts()[page])
+    listed = re.findall(r"^\| `(\w+)` \| `([\w/]+\.py)` \|", texts()[page], re.MULTILINE)
+    for file, name in (*beside, *((file, name) for name, file in listed)):
         found = [source for source in sources() if f"/{source.name}".endswith(f"/{file}")]
         trees: list[ast.AST] = [source.tree for source in found]
         for part in name.split("."):
