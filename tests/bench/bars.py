@@ -25,6 +25,7 @@ BARS = (
     Bar("envelopes.postgres_ratio", 0.25, at_least=True),
     Bar("envelopes.growth_1m", 1.1, at_least=False),
     Bar("ledger_replay_ratio", 0.5, at_least=True),
+    Bar("replay_rss_growth_mb", 4, at_least=False, unit="MB"),
     Bar("idle_mb", 120, at_least=False, unit="MB"),
     Bar("help_ms", 150, at_least=False, unit="ms"),
     Bar("ready_s", 1.5, at_least=False, unit="s"),

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,12 +20,14 @@ if str(ROOT) not in sys.path:  # `python tests/bench/run.py` puts only its own f
 import orjson  # noqa: E402
 
 from tests.bench.bars import judged  # noqa: E402
+from tests.bench.growth import grown_pair, growth  # noqa: E402
 from tests.bench.process import SERVER_CORE, answer_of, python  # noqa: E402
 from tests.bench.standing import help_ms, idle_mb  # noqa: E402
-from tests.bench.subject import Node, SubjectMissing, start_node  # noqa: E402
-from tests.bench.target import Figures, Target, best, cheapest, cores, start_floor, take_turns  # noqa: E402
+from tests.bench.subject import SubjectMissing, start_node  # noqa: E402
+from tests.bench.target import Figures, best, cheapest, cores, start_floor, take_turns  # noqa: E402
+from tests.postgres import NoServer, cluster  # noqa: E402
 
-FULL_TURNS, FULL_COUNT = 5, 8_000
+FULL_TURNS, FULL_COUNT = 4, 6_000
 SMALL_TURNS, SMALL_COUNT = 2, 2_000
 
 
@@ -37,10 +40,10 @@ class Report:
 
     @contextmanager
     def measuring(self, *names: str) -> Iterator[None]:
-        """Where the subject is missing, the figures of the block are left out and the reason kept."""
+        """Where the subject or a server it needs is missing, the block's figures are left out and the reason kept."""
         try:
             yield
-        except SubjectMissing as missing:
+        except (SubjectMissing, NoServer) as missing:
             self.reasons.update(dict.fromkeys(names, str(missing)))
 
 
@@ -75,25 +78,45 @@ def small(folder: Path, as_json: bool) -> int:
 
 def full(folder: Path, as_json: bool) -> int:
     """Takes every figure that has a subject, prints them and judges them against the bars."""
-    report = Report()
+    report, began = Report(), time.monotonic()
     report.results["machine"] = {"cores": cores(), "load_before": os.getloadavg()[0]}
     with report.measuring("help_ms"):
         report.results["help_ms"] = help_ms()
+    report.results["envelopes"] = _beside_the_floor(folder, report) | {"bare_loop": _bare_loop(folder)}
+    _with_a_past(folder, report)
+    report.results["seconds"] = time.monotonic() - began
+    lines, reached = judged(report.results, report.reasons)
+    print(_json(report) if as_json else "\n".join(_figures(report.results) + lines))
+    return 0 if reached else 1
+
+
+def _beside_the_floor(folder: Path, report: Report) -> Figures:
+    """The two floors and the node on both engines, turn by turn."""
     with ExitStack() as open_:
         targets = [open_.enter_context(start_floor(folder, inserts)) for inserts in ("thread", "loop")]
         with report.measuring("envelopes.ratio_to_floor", "ready_s", "idle_mb"):
             node = open_.enter_context(start_node(folder))
             report.results |= {"ready_s": node.ready_s, "idle_mb": idle_mb(node)}
-            targets += _loads_of(node)
-        found = envelopes(take_turns(targets, FULL_TURNS, FULL_COUNT))
+            targets += [node.inbox, replace(node.inbox, name="node-invoke", capability=node.capability)]
+        with report.measuring("envelopes.postgres_ratio"):
+            url = open_.enter_context(cluster())
+            targets.append(open_.enter_context(start_node(folder, database=url, name="node-postgres")).inbox)
+        return envelopes(take_turns(targets, FULL_TURNS, FULL_COUNT))
+
+
+def _bare_loop(folder: Path) -> Figures:
     bare = python("tests.bench.floor", "--folder", str(folder))
     loops: list[Figures] = [answer_of(bare, core=SERVER_CORE) for _ in range(3)]
-    report.results["envelopes"] = found | {"bare_loop": max(loops, key=lambda loop: float(loop["per_s"]))}
-    for name in ("envelopes.postgres_ratio", "envelopes.growth_1m", "ledger_replay_ratio"):
-        report.reasons.setdefault(name, "deedbox serve is not hooked up yet")
-    lines, reached = judged(report.results, report.reasons)
-    print(_json(report) if as_json else "\n".join(_figures(report.results["envelopes"]) + lines))
-    return 0 if reached else 1
+    return max(loops, key=lambda loop: float(loop["per_s"]))
+
+
+def _with_a_past(folder: Path, report: Report) -> None:
+    """What a million entries and events cost a message, and how fast and in how much memory they are replayed."""
+    pair = grown_pair(folder)
+    report.results["loaded"] = pair.loaded
+    report.results["envelopes"] |= growth(pair)
+    ledger = python("tests.bench.replay", "--database", str(pair.grown.with_name("deedbox.db")))
+    report.results |= answer_of(ledger, core=SERVER_CORE)
 
 
 def envelopes(turns: dict[str, list[Figures]]) -> Figures:
@@ -108,27 +131,29 @@ def envelopes(turns: dict[str, list[Figures]]) -> Figures:
         found["cpu_ratio"] = cheapest(floor) / cheapest(node)
         if "fastest_floor_per_s" in found:
             found["ratio_to_fastest_floor"] = best(node) / found["fastest_floor_per_s"]
-    if "node-invoke" in turns:
-        found["invoke_ratio"] = best(turns["node-invoke"]) / best(floor)
+    for name, ratio in (("node-invoke", "invoke_ratio"), ("node-postgres", "postgres_ratio")):
+        if name in turns:
+            found[ratio] = best(turns[name]) / best(floor)
     return found | {"turns": turns}
 
 
-def _loads_of(node: Node) -> list[Target]:
-    loads = [replace(node.inbox, name="node")]
-    if node.capability is not None:
-        loads.append(replace(node.inbox, name="node-invoke", capability=node.capability))
-    return loads
-
-
-def _figures(found: Figures) -> list[str]:
+def _figures(results: dict[str, Any]) -> list[str]:
+    found, loaded = results["envelopes"], results["loaded"]["grown"]
     lines = [f"bare loop {found['bare_loop']['per_s']:.0f}/s"]
-    for name, turns in found["turns"].items():
+    for name, turns in (found["turns"] | found["growth_turns"]).items():
         fastest = max(turns, key=lambda turn: float(turn["per_s"]))
         lines.append(
             f"{name} {fastest['per_s']:.0f}/s, p50 {fastest['p50_ms']:.1f} ms, p99 {fastest['p99_ms']:.1f} ms, "
-            f"server {fastest['server_cpu_us']:.0f} µs/envelope on {fastest['server_cores']:.2f} cores, "
+            f"server {cheapest(turns):.0f} µs/envelope on {fastest['server_cores']:.2f} cores, "
             f"{fastest['server_rss_mb']:.0f} MB; client on {fastest['client_cores']:.2f} cores"
         )
+    lines.append(
+        f"{loaded['ledger_entry']} entries loaded in {loaded['seconds']:.0f} s: {loaded['database_mb']:.0f} MB"
+    )
+    lines.append(
+        f"ledger replay {results['ledger_replay_per_s']:.0f}/s, grew by {results['replay_rss_growth_mb']:.1f} MB"
+    )
+    lines.append(f"all in {results['seconds']:.0f} s")
     return lines
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import time
@@ -41,22 +42,49 @@ class Node:
 
 @contextmanager
 def start_node(folder: Path, *, database: str | None = None, name: str = "node") -> Iterator[Node]:
-    """A node that lives as long as the block, its files in ``folder``.
+    """A new node that lives as long as the block, its files in ``folder``."""
+    with serve_node(make_node(folder, name, database)) as node:
+        yield node
+
+
+def make_node(folder: Path, name: str, database: str | None = None) -> Path:
+    """The settings file of a new node, in a folder of its name in ``folder``; it serves nobody yet.
 
     ``database`` is a PostgreSQL URL, or ``None`` for SQLite in the folder. It speaks plain HTTP, as behind a proxy and
     as the floor does. The per-domain quota and the shield are raised; their counters still run, nothing is off.
     """
-    place, trust = folder / name, folder / f"{name}-trust"
+    place = folder / name
     place.mkdir()
     settings = place / "deedbox.toml"
-    settings.write_text(settings_text(trust, database))
+    settings.write_text(settings_text(_trust_of(place), database))
     deedbox("init", NODE_DOMAIN, "--upgrade", "--folder", str(place))
-    with published_senders(trust), _served(settings, place / "log") as (pid, port, ready_s):
+    return settings
+
+
+def copy_node(settings: Path, name: str) -> Path:
+    """The settings file of a second node with the same keys and the same past, beside the first; neither is serving."""
+    place = settings.parent.with_name(name)
+    shutil.copytree(settings.parent, place)
+    copy = place / settings.name
+    copy.write_text(settings_text(_trust_of(place), None))
+    return copy
+
+
+@contextmanager
+def serve_node(settings: Path) -> Iterator[Node]:
+    """The node of a settings file while the block lasts, and its senders' domain beside it."""
+    place = settings.parent
+    with published_senders(_trust_of(place)), _served(settings, place / "log") as (pid, port, ready_s):
         token = deedbox(
             *("mint", "row:ECHO", "--config", str(settings), "--json", "--uses", "0", "--audience", DOMAIN),
         )
-        target = Target(name, f"http://127.0.0.1:{port}/oip/inbox", f"node@{NODE_DOMAIN}", pid, _published(port))
+        url = f"http://127.0.0.1:{port}/oip/inbox"
+        target = Target(place.name, url, f"node@{NODE_DOMAIN}", pid, _published(port))
         yield Node(target, ready_s, orjson.loads(token)["value"]["share_token"], settings)
+
+
+def _trust_of(place: Path) -> Path:
+    return place.with_name(f"{place.name}-trust")
 
 
 def settings_text(trust: Path, database: str | None) -> str:

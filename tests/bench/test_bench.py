@@ -67,6 +67,7 @@ def test_a_missed_bar_and_a_missing_figure_both_fail() -> None:
     good = {
         "envelopes": {"ratio_to_floor": 0.5, "postgres_ratio": 0.3, "growth_1m": 1.0},
         "ledger_replay_ratio": 0.6,
+        "replay_rss_growth_mb": 0.1,
         "idle_mb": 90,
         "help_ms": 100,
         "ready_s": 1.0,
