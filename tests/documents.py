@@ -78,10 +78,11 @@ def kind(field: FieldInfo) -> str:
     """The value's type in the words of JSON Schema, or its words where it is one of a few."""
     annotation: Any = field.annotation
     schema = TypeAdapter(annotation).json_schema()
-    if "enum" in schema:
-        return " or ".join(f"`{word}`" for word in schema["enum"])
-    members = [str(member.get("type", member.get("$ref", ""))) for member in schema.get("anyOf", [schema])]
-    return " or ".join(member.rpartition("/")[2] for member in members if member not in ("null", ""))
+    members = schema.get("anyOf", [schema])
+    if words := [f"`{word}`" for member in members for word in member.get("enum", ())]:
+        return " or ".join(words)
+    types = [str(member.get("type", member.get("$ref", ""))) for member in members]
+    return " or ".join(each.rpartition("/")[2] for each in types if each not in ("null", ""))
 
 
 def default(field: FieldInfo) -> str:
