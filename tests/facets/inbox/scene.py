@@ -215,7 +215,7 @@ class Home:
             conversation=sent.get("conversation") or "",
         )
         assert members["to"] == sent["from"]
-        assert (members["capability"], "receipt" in members or "receipt") == (None, True)
+        assert members["capability"] is None
         if reply.enc is None:
             return Heard(answer, members, body=members["body"])
         assert members["body"] is None
@@ -300,13 +300,3 @@ async def a_home(
         **{"limits": ROOMY, "node": {"agents": list(agents)}, **sections},
     ) as running:
         yield Home(running, book, clock)
-
-
-def later(at: str) -> int:
-    """Milliseconds of an instant in a vector."""
-    found = parse_instant(at)
-    assert found is not None
-    return found
-
-
-__all__ = ["ALICE", "AT", "MALLORY", "NODE", "STRANGER", "Heard", "Home", "Phonebook", "a_home", "b64url", "vector"]
