@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,6 +30,8 @@ class Text(Arguments):
 
 
 Given = TypeVar("Given", bound=Arguments)
+
+_KEY = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 PROMISED = (
     *("id", "object_type", "runner", "directory_type", "category", "target", "description", "input_schema"),
@@ -154,6 +157,9 @@ class Catalog:
     def __init__(self, objects: Iterable[Object[Any]]) -> None:
         self._objects: dict[str, Object[Any]] = {}
         for offered in objects:
+            if not _KEY.fullmatch(offered.key):
+                told = f"{offered.facet}: {offered.key!r}: a key is 1 to 64 of A-Z a-z 0-9 _ -"
+                raise Refusal("bad_contribution", 500, told, fault=Fault.OURS)
             if offered.key in self._objects:
                 other = self._objects[offered.key].facet
                 raise Refusal(

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from deedbox import hookspecs
 from deedbox.refusals import Fault, Refusal
 from deedbox.settings import Section, checked
+from deedbox.storage.tables import owner_of
 
 if TYPE_CHECKING:
     from deedbox.kernel import Kernel
@@ -68,6 +69,9 @@ def plugin_class(name: str, extra: Mapping[str, type[Plugin]]) -> type[Plugin]:
         raise Refusal("bad_plugin", 500, f"{name} cannot be imported: {error}", fault=Fault.OURS) from error
     if not (isinstance(found, type) and issubclass(found, Plugin) and found.facet.name == name):
         raise Refusal("bad_plugin", 500, f"the entry point {name} is not the plugin of a facet {name}")
+    if found.facet.migrations is not None and owner_of(found.__module__) != name:
+        told = f"the tables of facet {name} must be in a package deedbox_{name}, which gives them their names"
+        raise Refusal("bad_plugin", 500, told)
     return found
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar, cast
 
-from deedbox.catalog import Catalog, Inside, Object, Outside
+from deedbox.catalog import Catalog
 from deedbox.clock import Ids
+from deedbox.contributions import KINDS, gather
 from deedbox.facets import Facet, Host, Plugin, subscribed
 from deedbox.govern.authorise import OwnersRule, PublicDisclosures
 from deedbox.govern.books import Books
@@ -38,19 +39,7 @@ from deedbox.refusals import Fault, Refusal
 from deedbox.storage.database import Database
 from deedbox.storage.migrate import histories
 
-Contribution = TypeVar("Contribution")
 Provided = TypeVar("Provided")
-
-NOT_ALL_COUNT = {
-    "deedbox_authenticators": "credential",
-    "deedbox_documents": "name",
-    "deedbox_message_kinds": "name",
-    "deedbox_jobs": "kind",
-    "deedbox_ports": "protocol",
-    "deedbox_checks": "id",
-    "deedbox_pages": "path",
-}
-"""Hooks of which two equal contributions are an error, and what makes them equal."""
 
 
 @dataclass(frozen=True)
@@ -174,14 +163,14 @@ def assemble(kernel: Kernel, classes: list[type[Plugin]]) -> Node:
     """Construct the plugins, ask each hook once, check what they gave, and freeze it."""
     settings = kernel.settings
     host = Host(kernel, classes, settings.facets)
-    gathered = {hook: _gather(host, hook) for hook in _HOOKS}
+    gathered = {hook: gather(host, hook) for hook in KINDS}
     owners = (OwnerAuthenticator(settings.node.keys), LocalOwnerAuthenticator())
     authenticators = {each.credential: each for each in (*owners, *gathered["deedbox_authenticators"])}
     transports = {scheme: each for each in gathered["deedbox_transports"] for scheme in each.schemes}
     return Node(
         kernel=kernel,
         host=host,
-        catalog=Catalog([*Books(kernel.ledger).objects(), *_objects(host)]),
+        catalog=Catalog([*Books(kernel.ledger).objects(), *gathered["deedbox_objects"]]),
         policies=(PublicDisclosures(), OwnersRule(), *gathered["deedbox_policies"]),
         authenticators=authenticators,
         message_kinds={each.name: each for each in gathered["deedbox_message_kinds"]},
@@ -197,47 +186,3 @@ def assemble(kernel: Kernel, classes: list[type[Plugin]]) -> Node:
         handout=Handout(),
         processes=Processes(kernel.ids.new("proc"), shared=not settings.node.database.startswith("sqlite")),
     )
-
-
-_HOOKS = (
-    "deedbox_authenticators",
-    "deedbox_documents",
-    "deedbox_jobs",
-    "deedbox_message_kinds",
-    "deedbox_observers",
-    "deedbox_policies",
-    "deedbox_ports",
-    "deedbox_routes",
-    "deedbox_services",
-    "deedbox_transports",
-)
-
-
-def _gather(host: Host, hook: str) -> list[Any]:
-    """The values of a hook; a double names both facets."""
-    owners: dict[Any, str] = {}
-    mark = NOT_ALL_COUNT.get(hook)
-    values = []
-    for facet, value in host.contributions(hook):
-        values.append(value)
-        if mark is None:
-            continue
-        key = getattr(value, mark)
-        if key in owners:
-            raise Refusal(
-                "duplicate_contribution",
-                500,
-                f"{hook}: {key} comes from {owners[key]} and {facet.name}",
-                fault=Fault.OURS,
-            )
-        owners[key] = facet.name
-    return values
-
-
-def _objects(host: Host) -> list[Object[Any]]:
-    offered = []
-    for facet, value in host.contributions("deedbox_objects"):
-        if not isinstance(value, Object) or not isinstance(value.runner, Inside | Outside):
-            raise Refusal("bad_contribution", 500, f"{facet.name}: not an Object: {value!r}", fault=Fault.OURS)
-        offered.append(replace(value, facet=facet.name))
-    return offered
