@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, NoReturn
 
 import orjson
@@ -21,14 +21,16 @@ from deedbox.govern.claims import mark_handed, prune
 from deedbox.govern.processes import RENEW_EVERY
 from deedbox.jobs import working
 from deedbox.ledger.sealing import keep_sealed
+from deedbox.logs import redacted_query, redacted_text
 from deedbox.node import Node
-from deedbox.refusals import Refusal
+from deedbox.refusals import Fault, Refusal
 from deedbox.web import Receive, Scope, Send
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_SECRET_QUERY = re.compile(rb"(?i)\b(share|tk|terminal_key|token|key|body)=[^&]*")
 _FRAMEWORK = {404: "not_found", 405: "method_not_allowed"}
 HANDED_EVERY = 1.0
+GONE = 499
+"""What the log says of a caller that did not wait; never sent."""
 App = Callable[[Any, Receive, Send], Awaitable[None]]
 
 
@@ -63,7 +65,7 @@ def build(node: Node, *, access_log: bool = True) -> App:
 class _Exchange:
     """One request on its way through: sees the status pass, and adds the request's id to the answer."""
 
-    __slots__ = ("_send", "began", "id", "status")
+    __slots__ = ("_send", "_transport", "began", "id", "status")
 
     def __init__(self, scope: Scope, node: Node, send: Send) -> None:
         given = web.header(scope, b"x-request-id")
@@ -71,10 +73,14 @@ class _Exchange:
         self.began = time.perf_counter()
         self.status = 0
         self._send = send
+        self._transport = getattr(getattr(send, "__self__", None), "transport", None)
         scope["request_id"] = self.id
         scope["node"] = node
 
     async def send(self, message: Any) -> None:
+        """Raises ``Disconnected`` where the server would drop an answer without a word (ASGI 2.4, "Send")."""
+        if self._transport is not None and self._transport.is_closing():
+            raise web.Disconnected
         if message["type"] == "http.response.start":
             self.status = message["status"]
             message["headers"] = [*message["headers"], (b"x-request-id", self.id.encode())]
@@ -95,27 +101,41 @@ def _outermost(inner: Any, node: Node, *, access_log: bool) -> App:
     """Gives each request an id, turns what escapes into a JSON refusal, counts it and writes one line."""
     metrics = node.kernel.metrics
     thin = _thin(node.routes)
+    proxies = frozenset(str(proxy) for proxy in node.kernel.settings.node.trusted_proxies)
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await inner(scope, receive, send)
             return
+        if proxies:
+            web.behind(scope, proxies)
         exchange = _Exchange(scope, node, send)
         try:
             await thin.get(scope["path"], inner)(scope, receive, exchange.send)
         except Refusal as refusal:
-            await web.respond_refusal(exchange.send, refusal)
+            if refusal.__cause__ is not None and refusal.fault is Fault.OURS:
+                node.log.error("refused", code=refusal.code, request_id=exchange.id, exc_info=refusal.__cause__)
+            await _say_no(exchange, refusal)
         except web.Disconnected:
-            exchange.status = 499
+            exchange.status = GONE
         except Exception:
             node.log.exception("request_failed", request_id=exchange.id)
-            if not exchange.status:
-                await web.respond_json(exchange.send, 500, {"error": "internal", "request_id": exchange.id})
+            await _say_no(exchange, Refusal("internal", 500, fault=Fault.OURS, extra={"request_id": exchange.id}))
         metrics.answered(exchange.status)
         if access_log:
             _write_line(scope, exchange)
 
     return app
+
+
+async def _say_no(exchange: _Exchange, refusal: Refusal) -> None:
+    """Answer for a route that gave up; one that had begun to answer cannot take it back."""
+    if exchange.status:
+        return
+    with suppress(web.Disconnected):
+        await web.respond_refusal(exchange.send, refusal)
+        return
+    exchange.status = GONE
 
 
 def _thin(routes: Iterable[Any]) -> dict[str, App]:
@@ -129,8 +149,8 @@ def _write_line(scope: Scope, exchange: _Exchange) -> None:
     line = {
         "event": "request",
         "method": scope["method"],
-        "path": scope["path"],
-        "query": _SECRET_QUERY.sub(rb"\1=[redacted]", query)[:512].decode("latin-1") if query else "",
+        "path": redacted_text(scope["path"]),
+        "query": redacted_query(query) if query else "",
         "status": exchange.status,
         "ms": round((time.perf_counter() - exchange.began) * 1000, 1),
         "from": web.address(scope),

@@ -16,7 +16,16 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 from zoneinfo import ZoneInfo
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    IPvAnyAddress,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from deedbox.domains import domain_from_config
@@ -97,6 +106,8 @@ class NodeSection(Section):
     listen: str = "127.0.0.1:8470"
     """Address and port."""
     tls: Tls = Tls()
+    trusted_proxies: tuple[IPvAnyAddress, ...] = ()
+    """Addresses of proxies of our own: only what they say in ``X-Forwarded-For`` is believed, for shields and logs."""
     zone: str = "UTC"
     """The time zone of records (OIP 1.2 §1.3)."""
     development: Path | None = None

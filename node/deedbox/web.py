@@ -6,7 +6,7 @@ A signed body must reach the strict parser as it came, so no framework model sta
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Set
 from typing import Any
 
 import orjson
@@ -56,6 +56,21 @@ def address(scope: Scope) -> str:
     return str(client[0]) if client else ""
 
 
+def behind(scope: Scope, proxies: Set[str]) -> None:
+    """Put the caller's own address in place of our proxies': the last one in ``X-Forwarded-For`` that is not ours.
+
+    Without the header, or where all of it is ours, the connection's address stays. What a stranger writes into the
+    header stands left of what our proxy appended and is not looked at.
+    """
+    if address(scope) not in proxies:
+        return
+    for told in reversed(header(scope, b"x-forwarded-for").split(",")):
+        hop = told.strip()
+        if hop and hop not in proxies:
+            scope["client"] = (hop[:64], 0)
+            return
+
+
 async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     """The whole body as it was sent.
 
@@ -70,17 +85,23 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
             declared = int(value) if value.isdigit() else 0
     if declared > limit:
         raise too_large(limit)
-    message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body"):
+    message = await receive() if _has_begun(receive) else None
+    if message is not None and message["type"] == "http.request" and not message.get("more_body"):
         body: bytes = message.get("body", b"")
         if len(body) > limit:
             raise too_large(limit)
         return body
     try:
         async with asyncio.timeout(BODY_WITHIN):
-            return await _gathered(message, receive, limit)
+            return await _gathered(message or await receive(), receive, limit)
     except TimeoutError:
         raise Refusal("body_too_slow", 408, f"the body took more than {BODY_WITHIN:g} s") from None
+
+
+def _has_begun(receive: Receive) -> bool:
+    """Whether a part of the body is here, so that asking for it cannot wait and needs no deadline (uvicorn tells)."""
+    event = getattr(getattr(receive, "__self__", None), "message_event", None)
+    return event is not None and bool(event.is_set())
 
 
 def too_large(limit: int) -> Refusal:
