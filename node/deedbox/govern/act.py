@@ -12,7 +12,7 @@ from sqlmodel import Field
 from deedbox.catalog import Inside, Outside
 from deedbox.govern.claims import STARTED, claim
 from deedbox.govern.record import statement
-from deedbox.intent import Effect, Ended, Operation, Outcome, Output, Reply
+from deedbox.intent import Effect, Ended, Operation, Outcome, Output
 from deedbox.refusals import Refusal
 from deedbox.storage.tables import Rows, Table
 
@@ -52,7 +52,7 @@ def act_inside(unit: Unit, node: Node, operation: Operation, runner: Inside[Any]
     mark = unit.mark()
     try:
         if operation.effect is Effect.DISCLOSURE:
-            return Outcome.executed(runner.call(unit, operation.arguments, operation))
+            return Outcome.executed(unit.guarded(runner.call, unit, operation.arguments, operation))
         with unit.savepoint():
             return Outcome.executed(runner.call(unit, operation.arguments, operation))
     except Refusal as refusal:
@@ -107,9 +107,10 @@ def end_lease(unit: Unit, started: Started) -> bool:
     return unit.change("delete from govern_act where invocation = :id", id=started.operation.invocation) == 1
 
 
-def interrupt_expired(unit: Unit, node: Node) -> list[Reply]:
-    """Close acts whose process went silent; only an expired lease is closed (decision 34)."""
-    for row in unit.all("select * from govern_act where lease_until < :now order by lease_until", now=unit.now):
+def interrupt_expired(unit: Unit, node: Node) -> int:
+    """Close acts whose process went silent, how many; only an expired lease is closed (decision 34)."""
+    expired = unit.all("select * from govern_act where lease_until < :now order by lease_until", now=unit.now)
+    for row in expired:
         said = {"object": row.object_key, "actor": row.actor, "ended": "interrupted", "invocation": row.invocation}
         node.ledger.entry(
             unit,
@@ -121,4 +122,4 @@ def interrupt_expired(unit: Unit, node: Node) -> list[Reply]:
             invocation=row.invocation,
         )
         unit.change("delete from govern_act where invocation = :id", id=row.invocation)
-    return []
+    return len(expired)

@@ -33,7 +33,7 @@ def believe(unit: Unit, node: Node, intent: Intent, proof: Proof) -> Principal:
     if kind is Internal:
         return proof.principal
     try:
-        return node.authenticator(kind).believe(unit, intent, proof)
+        return unit.guarded(node.authenticator(kind).believe, unit, intent, proof)
     except Refusal:
         raise
     except Exception:

@@ -22,7 +22,7 @@ def authorise(unit: Unit, node: Node, operation: Operation) -> Verdict:
 def _judged(unit: Unit, node: Node, operation: Operation) -> Iterable[Verdict | None]:
     for policy in node.policies:
         try:
-            yield policy.judge(unit, operation)
+            yield unit.guarded(policy.judge, unit, operation)
         except Exception:
             node.log.exception("policy_failed", policy=policy.name)
             yield Deny("policy_failed", 403, "a policy could not judge", policy=policy.name)

@@ -56,12 +56,13 @@ def claim(unit: Unit, intent: Intent, owner: str, *, state: str, reply: bytes | 
     if once is None:
         return
     before = unit.fact(CLAIMS, once.key)
+    until = max(unit.now + KEPT_AT_LEAST, once.expires_at + KEPT_AFTER_EXPIRY)
     row: dict[str, Any] = {
         "key": once.key,
         "digest": once.digest,
         "state": state,
         "at": before["at"] if before else unit.now,
-        "kept_until": max(unit.now + KEPT_AT_LEAST, once.expires_at + KEPT_AFTER_EXPIRY),
+        "kept_until": max(until, before["kept_until"]) if before else until,
         "owner": owner,
         "grp": unit.group,
         "reply": reply,

@@ -11,7 +11,7 @@ from deedbox.govern.authorise import authorise
 from deedbox.govern.claims import CLAIMS
 from deedbox.govern.classify import classify
 from deedbox.govern.once import REPEATED, once, repeat
-from deedbox.govern.record import observe, record, statement, write
+from deedbox.govern.record import record, statement, tell, write
 from deedbox.identity.principal import ANONYMOUS, Principal
 from deedbox.intent import Allow, Deny, Ended, Hold, Intent, Operation, Outcome, Proof, Reply
 from deedbox.refusals import Refusal
@@ -151,12 +151,8 @@ def disbelieve(unit: Unit, node: Node, intent: Intent, proof: Proof, refusal: Re
     operation = Operation(intent, ANONYMOUS, node.catalog.get(intent.object_key), None, unit.now, proof.found)
     outcome = Outcome.refused(refusal)
     output = intent.phrasing.output(operation, outcome)
-    receipt = None
-    if node.refusal_events.worth_writing(intent.address, refusal.code, intent.at):
-        said = {**statement(operation, outcome, output), "actor": "unrecognised"}
-        receipt = node.ledger.event(unit, {"ts": unit.now, **said})
-        receipt.operation, receipt.outcome = operation, outcome
-        observe(unit, node, receipt)
+    receipt = write(unit, node, operation, outcome, {**statement(operation, outcome, output), "actor": "unrecognised"})
+    tell(unit, node, receipt)
     answer = intent.phrasing.answer(operation, output, receipt)
     return Reply(outcome, answer, receipt, operation, refusal=refusal)
 
@@ -173,6 +169,7 @@ def answer_repeat(
     outcome = Outcome.refused(Refusal(REPEATED.code, REPEATED.status, REPEATED.detail, extra=_original(reply)))
     output = intent.phrasing.output(operation, outcome)
     receipt = write(unit, node, operation, outcome, statement(operation, outcome, output))
+    tell(unit, node, receipt)
     answer = intent.phrasing.answer(operation, output, receipt)
     return Reply(
         outcome,

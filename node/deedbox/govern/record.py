@@ -52,8 +52,8 @@ def statement(operation: Operation, outcome: Outcome, output: Output) -> dict[st
     return said
 
 
-def write(unit: Unit, node: Node, operation: Operation, outcome: Outcome, said: Mapping[str, Any]) -> Receipt:
-    """Append the entry or the event."""
+def write(unit: Unit, node: Node, operation: Operation, outcome: Outcome, said: Mapping[str, Any]) -> Receipt | None:
+    """Append the entry or the event; of refusals of callers nobody recognises no more than the cap (decision 32)."""
     invocation = operation.invocation
     if deserves_entry(operation, outcome):
         receipt = node.ledger.entry(
@@ -64,10 +64,17 @@ def write(unit: Unit, node: Node, operation: Operation, outcome: Outcome, said: 
             subject=operation.intent.object_key,
             invocation=invocation,
         )
+    elif outcome.ended is Ended.REFUSED and not _worth_writing(node, operation, outcome):
+        return None
     else:
         receipt = node.ledger.event(unit, {"ts": unit.now, **said}, invocation=invocation)
     receipt.operation, receipt.outcome = operation, outcome
     return receipt
+
+
+def _worth_writing(node: Node, operation: Operation, outcome: Outcome) -> bool:
+    intent = operation.intent
+    return node.refusal_events.worth_writing(intent.address, outcome.code or "refused", intent.at)
 
 
 def record(unit: Unit, node: Node, operation: Operation, outcome: Outcome) -> Reply:
@@ -76,20 +83,21 @@ def record(unit: Unit, node: Node, operation: Operation, outcome: Outcome) -> Re
     output = phrasing.output(operation, outcome)
     receipt = write(unit, node, operation, outcome, statement(operation, outcome, output))
     answer = phrasing.answer(operation, output, receipt)
-    observe(unit, node, receipt)
+    remembered = tell(unit, node, receipt)
     once = operation.intent.once
     if once is not None:
-        kept = {"response": output.extra, "invocation": operation.invocation, **receipt.remember}
+        kept = {"response": output.extra, "invocation": operation.invocation, **remembered}
         claim(unit, operation.intent, node.processes.own, state=DONE, reply=answer, meta=orjson.dumps(kept).decode())
         node.handout.expect(unit.group)
-    return Reply(outcome, answer, receipt, operation, claim=once.key if once else None, group=unit.group)
+    claimed, group = (once.key, unit.group) if once is not None else (None, 0)
+    return Reply(outcome, answer, receipt, operation, claim=claimed, group=group)
 
 
-def observe(unit: Unit, node: Node, receipt: Receipt) -> None:
-    """Tell whoever wants to know; one that breaks loses its notes and nothing else."""
+def tell(unit: Unit, node: Node, receipt: Receipt | None) -> Mapping[str, Any]:
+    """Tell whoever wants to know; one that breaks loses its notes and nothing else. What the claim shall keep of it."""
+    if receipt is None or receipt.operation is None:
+        return {}
     operation = receipt.operation
-    if operation is None:
-        return
     for observer in node.observers_of(operation.intent.object_key):
         mark = unit.mark()
         try:
@@ -97,7 +105,8 @@ def observe(unit: Unit, node: Node, receipt: Receipt) -> None:
                 with unit.savepoint():
                     observer.observe(unit, receipt)
             else:
-                observer.observe(unit, receipt)
+                unit.guarded(observer.observe, unit, receipt)
         except Exception:
             unit.take_back(mark)
             node.log.exception("observer_failed", observer=observer.name, receipt=receipt.id)
+    return receipt.remember
