@@ -282,6 +282,8 @@ async def a_home(
     clock: FrozenClock | None = None,
     facets: Mapping[str, Mapping[str, Any]] | None = None,
     plugins: Mapping[str, type[Plugin]] | None = None,
+    database: str | None = None,
+    node: Mapping[str, Any] | None = None,
     **sections: Any,
 ) -> AsyncIterator[Home]:
     """A node of the vectors' domain with their key; its ledger is verified when it has stopped."""
@@ -289,14 +291,16 @@ async def a_home(
     clock = clock or FrozenClock(AT)
     known = vector("keys")["agents"]
     pairs = [pair_of(f"{name}@{domain}") for name in agents if f"{name}@{domain}" in known]
-    started = (folder / "deedbox.db").exists()
+    has_keys = (folder / "keys").exists()
+    section = {"agents": list(agents), **({"database": database} if database else {}), **(node or {})}
     async with a_node(
         folder,
         domain,
         facets={"wellknown": {}, "inbox": {}, **(facets or {})},
         plugins={"wellknown": directory_of(book), "inbox": Inbox, **(plugins or {})},
         clock=clock,
-        entropy=entropy_for([] if started else pairs),
-        **{"limits": ROOMY, "node": {"agents": list(agents)}, **sections},
+        entropy=entropy_for([] if has_keys else pairs),
+        node=section,
+        **{"limits": ROOMY, **sections},
     ) as running:
         yield Home(running, book, clock)

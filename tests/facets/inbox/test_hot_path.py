@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -56,6 +57,12 @@ async def cost(home: Home, envelopes: list[dict[str, Any]], code: str | None = N
         if reply.claim and not reply.repeat:
             home.running.node.given(reply)
     return seen
+
+
+@pytest.fixture
+def database_url(tmp_path: Path) -> str:
+    """SQLite only: its connection tells what it is told to do."""
+    return f"sqlite:///{tmp_path / 'deedbox.db'}"
 
 
 @pytest.fixture(autouse=True)

@@ -263,7 +263,7 @@ async def test_an_embedded_store_has_one_process(tmp_path: Path) -> None:
 @pytest.mark.engines
 async def test_of_two_processes_on_one_database_one_accepts(tmp_path: Path) -> None:
     with postgres.scratch(os.environ[postgres.VARIABLE]) as url:
-        section = {"database": url, "agents": ["node"]}
+        section = {"database": url}
         async with a_home(tmp_path / "one", node=section, verified=False) as one:
             section["keys"] = str(tmp_path / "one" / "keys")
             async with a_home(tmp_path / "two", node=section, clock=one.clock, verified=False) as two:
