@@ -88,3 +88,15 @@ async def test_what_a_batch_says_is_not_redacted(a_node: Start) -> None:
     await keep_sealed(here.node, whole=True)
     reply = await ask(here, "LEDGER_REDACT", {"seq": 1, "rule": "erasure", "why": "x"}, owner=True)
     assert reply.outcome.code == "not_redactable"
+
+
+@pytest.mark.case("fed:D9")
+async def test_the_same_refusal_twice_is_two_facts(a_node: Start) -> None:
+    here = await a_node()
+    asked = {"seq": 999, "rule": "erasure", "why": "the same words"}
+    one = await ask(here, "LEDGER_REDACT", asked, owner=True)
+    other = await ask(here, "LEDGER_REDACT", asked, owner=True)
+    assert one.receipt is not None
+    assert other.receipt is not None
+    assert (one.receipt.seq, other.receipt.seq) == (1, 2)
+    assert one.receipt.leaf != other.receipt.leaf
