@@ -56,7 +56,7 @@ async def test_a_key_announced_inside_the_cache_window_is_believed_at_once(scene
     scene.publish(entry(BETA, NEW, keys=[listed(NEW), listed(OLD)]))
     assert (await ask(scene, NEW))[1]["sender_verified"] is True
     kind, body = await ask(scene, NEW, "invoke")
-    assert (kind, body["reason"]) == ("error", "not_allowed")  # known by name, which alone permits nothing
+    assert (kind, body["reason"]) == ("error", "capability_required")  # known by name, which alone permits nothing
     assert (await ask(scene, OLD))[1]["sender_verified"] is True
     assert scene.fetches == 2
 

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from deedbox.delivery.exchange import SentExchange, ending
+from deedbox.envelope.outbox import Letter, queue_message
 from deedbox.identity.keys import P256Pair
 from deedbox_https import Https
 from deedbox_inbox.conversation import MOST_OPEN, Message, State, advance
 from tests.facets.inbox.conftest import Start
-from tests.facets.inbox.scene import ALICE, AT, MALLORY, NODE, STRANGER, Home, vector
+from tests.facets.inbox.scene import ALICE, AT, MALLORY, NODE, STRANGER, Home, pair_of, seal, vector
 
 TRACES = vector("conversation")["traces"]
 DIFFERENT = {("question before deciding leaves state proposed after the decision (reference quirk)", "m3"): "open"}
@@ -310,3 +311,22 @@ async def test_a_token_in_a_summary_is_taken_out(home: Home) -> None:
     token = vector("envelope-invoke")["capability"]
     await home.say("propose", {"summary": f"use {token}"})
     assert (await home.thread())["open_commitments"][0]["summary"] == "use [redacted]"
+
+
+async def test_what_we_seal_is_in_no_open_document_either(sending: Home) -> None:
+    """The outbox keeps nothing of a sealed proposal for the thread, which anybody may read who knows its name."""
+    body = {"summary": "the north wall is thin"}
+    enc = seal(body, to=pair_of(ALICE).public)
+    parts: dict[str, Any] = {
+        "kind": "propose",
+        "sender": NODE,
+        "recipient": ALICE,
+        "conversation": "conv_test",
+        "body": body,
+    }
+    database, far = sending.running.kernel.database, sending.clock.now() + 10**9
+    for block in (enc, None):
+        letter = Letter(**parts, enc=block)
+        await database.run(lambda unit, each: queue_message(unit, sending.running.node, each, run_at=far), letter)
+    rows = await sending.rows("select summary from envelope_message order by id")
+    assert [row.summary for row in rows] == ["", "the north wall is thin"]

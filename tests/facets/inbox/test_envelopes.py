@@ -137,7 +137,7 @@ AMBIGUOUS = [
 ]
 
 
-@pytest.mark.case("fed:A9", "fed:A5")
+@pytest.mark.case("fed:A9", "fed:A5", "oip:W50")
 async def test_what_parsers_read_differently_is_no_envelope(home: Home) -> None:
     for raw, detail in AMBIGUOUS:
         heard = await home.post(raw)

@@ -84,10 +84,11 @@ def queue_message(unit: Unit, node: Node, letter: Letter, *, run_at: int | None 
 
 
 def _projected(letter: Letter) -> dict[str, Any]:
-    """What a conversation will want to know of the clear body (OIP 1.2 §11.2)."""
+    """What a conversation will want to know of the body (OIP 1.2 §11.2): of a sealed one no words, threads are open."""
     body = letter.body or {}
-    said = body.get("summary") or body.get("text") or ""
-    decision, key = body.get("decision"), body.get("key")
+    shown = {} if letter.enc else body
+    said = shown.get("summary") or shown.get("text") or ""
+    decision, key = body.get("decision"), shown.get("key")
     return {
         "key": key if letter.kind == "invoke" and isinstance(key, str) else None,
         "summary": said[:SUMMARY] if letter.kind == "propose" and isinstance(said, str) else None,
