@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import orjson
 import pytest
 
 from deedbox import (
-    Deny,
-    Effect,
-    Facet,
-    Hold,
-    Inside,
     Intent,
-    Object,
-    Outside,
     OwnerKey,
     Plugin,
-    Refusal,
-    Text,
-    hookimpl,
 )
 from deedbox.canonical import canonical, sha256_hex
 from deedbox.web import JsonPhrasing
@@ -31,60 +20,9 @@ from deedbox_basics import Basics
 from deedbox_capabilities import Capabilities
 from tests.facets.inbox.conftest import Start
 from tests.facets.inbox.scene import ALICE, MALLORY, NODE, Home, vector
+from tests.facets.inbox.tools import Tools
 
 TOKEN = vector("envelope-invoke")["capability"]
-
-
-class Tools(Plugin):
-    """Objects that count, break, refuse, talk too much and take their time; what is ``held`` waits for a person."""
-
-    facet = Facet(name="tools", summary="Objects for tests.")
-
-    def __init__(self, kernel: Any, settings: Any) -> None:
-        super().__init__(kernel, settings)
-        self.runs = 0
-        self.leave = asyncio.Event()
-
-    @hookimpl
-    def deedbox_objects(self) -> Iterator[Object[Any]]:
-        inside = {
-            "COUNT": self.count,
-            "BREAK": lambda unit, given, operation: 1 / 0,
-            "REFUSE": self.refuse,
-            "LONG": lambda unit, given, operation: "é" * int(given.text),
-            "FAILING": lambda unit, given, operation: {"ok": False, "error": "the provider is down"},
-            "UNPRINTABLE": lambda unit, given, operation: {"at": object()},
-            "HALF": lambda unit, given, operation: "\ud83d" + "x" * 399 + "\U0001f600",
-        }
-        for key, call in inside.items():
-            yield Object(key, f"{key} for tests.", Effect.EXECUTION, Text, Inside(call))
-        yield Object("SLOW", "Waits.", Effect.EXECUTION, Text, Outside(self.slow))
-        yield Object("OPEN", "Public.", Effect.DISCLOSURE, Text, Inside(self.count), public=True)
-        yield Object("UNLISTED", "Not listed.", Effect.EXECUTION, Text, Inside(self.count), listed=False)
-
-    @hookimpl
-    def deedbox_policies(self) -> Iterator[Any]:
-        yield self
-
-    name = "tools-held"
-
-    def judge(self, unit: Any, operation: Any) -> Hold | Deny | None:
-        found = operation.found
-        if operation.intent.object_key == "PROPOSE" and found.body.get("held"):
-            return Hold("pending", "the owner will look at it", policy=self.name)
-        return None
-
-    def count(self, unit: Any, given: Text, operation: Any) -> str:
-        self.runs += 1
-        return f"{self.runs}:{given.text}"
-
-    def refuse(self, unit: Any, given: Text, operation: Any) -> str:
-        raise Refusal("not_today", 409, "the object does not want to")
-
-    async def slow(self, given: Text, operation: Any) -> str:
-        self.runs += 1
-        await self.leave.wait()
-        return "at last"
 
 
 FACETS: dict[str, dict[str, Any]] = {"capabilities": {}, "basics": {}, "tools": {}}
