@@ -52,11 +52,18 @@ def admit(raw: bytes, *, limit: int | None = None, depth: int = 32) -> Any:
     members, fault = _survey(value, depth)
     # Bytes that orjson itself would print hold no name twice: it prints from a dict, and a name dropped while reading
     # would leave its own text shorter. Only other spellings need their members counted.
-    if orjson.dumps(value) != raw and _written_members(raw) != members:
+    if _printed(value) != raw and _written_members(raw) != members:
         raise _no("duplicate_member")
     if fault:
         raise _no(fault)
     return value
+
+
+def _printed(value: Any) -> bytes:
+    try:
+        return orjson.dumps(value)
+    except TypeError:  # it reads deeper than it prints
+        return b""
 
 
 def require_admissible(value: Any, *, depth: int = 32) -> None:

@@ -11,7 +11,7 @@ import os
 import socket
 import ssl
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -118,7 +118,8 @@ class RunningNode:
             return _answer(await reader.read())
         finally:
             writer.close()
-            await writer.wait_closed()
+            with suppress(ConnectionResetError):  # it may hang up on what it did not read
+                await writer.wait_closed()
 
     async def get(self, target: str, **headers: str) -> HttpAnswer:
         """``headers`` with underscores for hyphens."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Set
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -22,7 +23,10 @@ Send = Callable[[Any], Awaitable[None]]
 Header = tuple[bytes, bytes]
 
 BODY_WITHIN = 20.0
-"""Seconds a body may take to arrive."""
+FINISHES_WITHIN = 0.5
+"""Seconds a body may take to arrive, and the rest of one that was refused."""
+REST_READ = 1_048_576
+"""Bytes that are read of that rest, and thrown away."""
 
 JSON = (b"content-type", b"application/json")
 CORS = (b"access-control-allow-origin", b"*")
@@ -77,6 +81,15 @@ async def read_body(scope: Scope, receive: Receive, limit: int) -> bytes:
     Refuses ``content_encoding_refused`` (415, nothing is inflated on the way in), ``too_large`` (413, at the limit,
     never read to its end) and ``body_too_slow`` (408).
     """
+    try:
+        return await _read(scope, receive, limit)
+    except Refusal as refusal:
+        if refusal.status != 408 and not header(scope, b"expect"):
+            await _let_finish(receive)
+        raise
+
+
+async def _read(scope: Scope, receive: Receive, limit: int) -> bytes:
     declared = 0
     for key, value in scope["headers"]:
         if key == b"content-encoding" and value.strip().lower() not in (b"", b"identity"):
@@ -102,6 +115,20 @@ def _has_begun(receive: Receive) -> bool:
     """Whether a part of the body is here, so that asking for it cannot wait and needs no deadline (uvicorn tells)."""
     event = getattr(getattr(receive, "__self__", None), "message_event", None)
     return event is not None and bool(event.is_set())
+
+
+async def _let_finish(receive: Receive, most: int = REST_READ) -> None:
+    """Throw away a little more of a body that was refused: whoever is cut off while he sends never reads why.
+
+    A connection closed with bytes unread is reset (RFC 9293 §3.6.1), and the reset may overtake the answer.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(FINISHES_WITHIN):
+            while most > 0:
+                message = await receive()
+                if message["type"] != "http.request" or not message.get("more_body"):
+                    return
+                most -= len(message.get("body", b""))
 
 
 def too_large(limit: int) -> Refusal:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs
 
@@ -69,26 +67,11 @@ async def _take(reception: Reception, scope: Any, receive: Any, send: Any) -> No
     except Refusal as refusal:
         intent = Intent("inbox", node.kernel.clock.now(), "", None, UNREAD, address=address)
         await node.refuse(intent, refusal)
-        await _let_finish(receive, node.kernel.settings.limits.inbox.bytes)
         return await _plain(send, refusal)
     reply = await reception.accept(raw, address=address)
     if not reply.answer or reply.outcome.code == "rate_limited":
         return await _plain(send, reply.refusal or Refusal("unavailable", 503, retry_after=5))
     await _hand_out(node, reception, reply, receive, send)
-
-
-async def _let_finish(receive: Any, most: int) -> None:
-    """Throw away a little more of a body that was refused: whoever is cut off while he sends never reads why.
-
-    A connection closed with bytes unread is reset (RFC 9293 §3.6.1), and the reset may overtake the answer.
-    """
-    with suppress(TimeoutError):
-        async with asyncio.timeout(FINISHES_WITHIN):
-            while most > 0:
-                message = await receive()
-                if message["type"] != "http.request" or not message.get("more_body"):
-                    return
-                most -= len(message.get("body", b""))
 
 
 async def _hand_out(node: Node, reception: Reception, reply: Reply, receive: Any, send: Any) -> None:
