@@ -42,11 +42,6 @@ class Door:
 
 
 @pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
-
-
-@pytest.fixture
 async def start(tmp_path: Path, database_url: str, clock: FrozenClock) -> AsyncIterator[Start]:
     async with AsyncExitStack() as stack:
 

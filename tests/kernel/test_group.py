@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
@@ -31,19 +30,6 @@ class Commits:
     def __call__(self) -> None:
         self._commit()
         self.count += 1
-
-
-@pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
-
-
-@pytest.fixture
-async def database(database_url: str, clock: FrozenClock) -> AsyncIterator[Database]:
-    await asyncio.to_thread(upgrade, database_url, {"kernel": KERNEL})
-    opened = Database(database_url, clock)
-    yield opened
-    await asyncio.to_thread(opened.close)
 
 
 def write(unit: Unit, key: str) -> int:

@@ -96,11 +96,6 @@ def test_an_even_flow_at_the_rate_itself_always_passes() -> None:
 
 
 @pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
-
-
-@pytest.fixture
 async def node(tmp_path: Path, database_url: str, clock: FrozenClock) -> AsyncIterator[Node]:
     plugin = toys(
         an_object("RUN"),

@@ -37,11 +37,6 @@ class Counter:
 
 
 @pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
-
-
-@pytest.fixture
 async def node(tmp_path: Path, database_url: str, clock: FrozenClock) -> AsyncIterator[Node]:
     plugin = toys(an_object("COUNT", Counter()), an_object("SHOW", effect=Effect.DISCLOSURE), an_object("NO_RUN"))
     async with a_bare_node(tmp_path, plugin, database=database_url, clock=clock) as made:

@@ -38,11 +38,6 @@ Start = Callable[..., Awaitable[Node]]
 
 
 @pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
-
-
-@pytest.fixture
 async def start(tmp_path: Path, database_url: str, clock: FrozenClock) -> AsyncIterator[Start]:
     """Makes the node with a plugin of these objects, policies and observers."""
     async with AsyncExitStack() as stack:

@@ -24,11 +24,6 @@ from tests.kernel.road_scene import rows_of, written
 
 
 @pytest.fixture
-def clock() -> FrozenClock:
-    return FrozenClock()
-
-
-@pytest.fixture
 async def node(tmp_path: Path, database_url: str, clock: FrozenClock) -> AsyncIterator[Node]:
     async with a_bare_node(tmp_path, database=database_url, clock=clock) as made:
         yield made

@@ -4,31 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from sqlmodel import select
 
 from deedbox import Unit
 from deedbox.govern.claims import CLAIMS, HANDED, Claim, Handed
-from deedbox.govern.limits import QUOTAS, Quota
+from deedbox.govern.limits import QUOTAS
 from deedbox.refusals import Refusal
 from deedbox.storage.database import Database
-from deedbox.storage.migrate import KERNEL, upgrade
-from deedbox.testing import FrozenClock
 
 READ = "select used_until from govern_quota where key = :key"
 WRITE = "insert into govern_quota (key, used_until) values (:key, :mark)"
-
-
-@pytest.fixture
-async def database(database_url: str) -> AsyncIterator[Database]:
-    await asyncio.to_thread(upgrade, database_url, {"kernel": KERNEL})
-    opened = Database(database_url, FrozenClock())
-    yield opened
-    await asyncio.to_thread(opened.close)
 
 
 def put(unit: Unit, key: str, mark: int = 1) -> None:
@@ -202,6 +191,17 @@ async def test_a_note_that_cannot_be_written_fails_its_own_unit_alone(database: 
     assert await stored(database, "good") == 1
 
 
+async def test_two_notes_that_cannot_both_be_cost_one_unit(database: Database) -> None:
+    """Run again and again as a group they fail for ever, as if another process had been first; apart, one is kept."""
+
+    def note(unit: Unit) -> None:
+        unit.note(HANDED, ("the same key", 1))
+
+    ends = await together(database, note, lambda unit: put(unit, "beside"), note)
+    assert [isinstance(end, Exception) for end in ends] == [False, False, True]
+    assert await stored(database, "beside") == 1
+
+
 @pytest.mark.case("fed:D7")
 async def test_a_commit_that_fails_fails_all_and_keeps_nothing(
     database: Database, monkeypatch: pytest.MonkeyPatch
@@ -218,141 +218,6 @@ async def test_a_commit_that_fails_fails_all_and_keeps_nothing(
     assert (await stored(database, "a"), await stored(database, "b")) == (None, None)
     await database.run(put, "a")
     assert await stored(database, "a") == 1
-
-
-async def test_a_savepoint_takes_everything_inside_back(database: Database) -> None:
-    def tries(unit: Unit) -> tuple[int | None, int | None]:
-        put(unit, "kept", 1)
-        change(unit, "changed", 1)
-        with suppress(Refusal), unit.savepoint():
-            put(unit, "kept", 2)
-            put(unit, "inside", 2)
-            unit.note(HANDED, ("inside", 1))
-            unit.change("update govern_quota set used_until = 2 where key = 'changed'")
-            raise Refusal("no")
-        return mark_of(unit, "kept"), mark_of(unit, "inside")
-
-    assert await database.run(tries) == (1, None)
-    assert [await stored(database, key) for key in ("kept", "inside", "changed")] == [1, None, 1]
-    assert await database.run(lambda unit: unit.fact(HANDED, "inside")) is None
-
-
-async def test_a_savepoint_that_ends_well_keeps_everything_inside(database: Database) -> None:
-    def does(unit: Unit) -> None:
-        with unit.savepoint():
-            put(unit, "put")
-            change(unit, "changed")
-            with suppress(Refusal), unit.savepoint():
-                change(unit, "nested")
-                raise Refusal("only the nested one")
-
-    await database.run(does)
-    assert [await stored(database, key) for key in ("put", "changed", "nested")] == [1, 1, None]
-
-
-async def test_what_a_savepoint_read_of_its_own_changes_is_forgotten_with_them(database: Database) -> None:
-    await database.run(put, "a", 1)
-
-    def tries(unit: Unit) -> int | None:
-        with suppress(Refusal), unit.savepoint():
-            unit.change("update govern_quota set used_until = 2 where key = 'a'")
-            assert mark_of(unit, "a") == 2
-            raise Refusal("no")
-        return mark_of(unit, "a")
-
-    assert await database.run(tries) == 1
-
-
-async def test_a_failed_savepoint_leaves_the_unit_free_to_fail_without_a_second_run(database: Database) -> None:
-    runs = []
-
-    def tries(unit: Unit) -> None:
-        runs.append(1)
-        with suppress(Refusal), unit.savepoint():
-            change(unit, "a")
-            raise Refusal("inside")
-        raise Refusal("outside")
-
-    with pytest.raises(Refusal, match="outside"):
-        await database.run(tries)
-    assert len(runs) == 1
-
-
-async def test_a_session_joins_the_unit(database: Database) -> None:
-    def writes(unit: Unit) -> None:
-        unit.session.add(Quota(key="orm", used_until=5))
-
-    def reads(unit: Unit) -> tuple[int, Any]:
-        found = unit.session.exec(select(Quota).where(Quota.key == "orm")).one()
-        return found.used_until, unit.all(READ, key="orm")[0].used_until
-
-    _, seen = await together(database, writes, reads)
-    assert seen == (5, 5)
-    assert await stored(database, "orm") == 5
-
-
-async def test_a_session_is_rolled_back_with_its_unit_and_cannot_commit_by_itself(database: Database) -> None:
-    def writes(unit: Unit) -> None:
-        unit.session.add(Quota(key="orm", used_until=5))
-        unit.session.commit()
-        raise Refusal("no")
-
-    with pytest.raises(Refusal):
-        await database.run(writes)
-    assert await stored(database, "orm") is None
-
-
-async def test_a_session_in_a_failed_savepoint_remembers_nothing(database: Database) -> None:
-    await database.run(put, "a", 1)
-
-    def tries(unit: Unit) -> list[int]:
-        with suppress(Refusal), unit.savepoint():
-            unit.session.get(Quota, "a").used_until = 2
-            unit.session.add(Quota(key="b", used_until=2))
-            unit.session.flush()
-            raise Refusal("no")
-        return [row.used_until for row in unit.session.exec(select(Quota).order_by(Quota.key)).all()]
-
-    assert await database.run(tries) == [1]
-    assert await stored(database, "b") is None
-
-
-@pytest.mark.parametrize("flushed", [True, False])
-async def test_a_session_that_breaks_a_constraint_in_a_savepoint_loses_that_alone(
-    database: Database, flushed: bool
-) -> None:
-    await database.run(put, "a", 1)
-
-    def tries(unit: Unit) -> str:
-        change(unit, "kept")
-        try:
-            with unit.savepoint():
-                unit.session.add(Quota(key="b", used_until=2))
-                unit.session.flush()
-                unit.session.add(Quota(key="a", used_until=2))
-                if flushed:
-                    unit.session.flush()
-        except Exception as error:
-            return type(error).__name__
-        return "no error"
-
-    assert await database.run(tries) == "IntegrityError"
-    assert [await stored(database, key) for key in ("a", "b", "kept")] == [1, None, 1]
-
-
-async def test_sessions_are_opened_only_when_somebody_asks(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = []
-    whole = database._writer._connection.session
-
-    def counted() -> Any:
-        opened.append(1)
-        return whole()
-
-    monkeypatch.setattr(database._writer._connection, "session", counted)
-    await together(database, lambda unit: put(unit, "a"), lambda unit: change(unit, "b"))
-    assert opened == []
-    await together(database, lambda unit: unit.session.get(Quota, "a"), lambda unit: unit.session.get(Quota, "b"))
-    assert opened == [1]
 
 
 @pytest.mark.case("fed:E7")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from deedbox.clock import utc_z
 from deedbox.ledger.checkpoint import sign_checkpoint
-from deedbox.ledger.entry import BATCHES
 from deedbox.ledger.leaf import BATCH_KIND, EVENT_SCHEMA
 from deedbox.ledger.merkle import root
 from deedbox.ledger.tree import tree
@@ -45,7 +44,8 @@ def seal(unit: Unit, node: Node, whole: bool = False) -> bool:
         return False
     payload = batch_payload(waiting, node.refusal_events.take_counts())
     receipt = node.ledger.entry(unit, BATCH_KIND, SEALER, payload)
-    unit.note(BATCHES, (waiting[0].id, waiting[-1].id, receipt.seq))
+    sealed = {"first": waiting[0].id, "last": waiting[-1].id, "seq": receipt.seq}
+    unit.change("insert into ledger_batch (first, last, seq) values (:first, :last, :seq)", **sealed)  # seen at once
     return len(waiting) == BATCH_COUNT
 
 
@@ -74,5 +74,3 @@ def sign_head(unit: Unit, node: Node) -> str | None:
     unit.change("insert into ledger_checkpoint (size, note) values (:size, :note)", size=last.seq, note=note)
     node.kernel.metrics.entries.set(last.seq)
     return note
-
-

@@ -77,8 +77,11 @@ class Writer(ABC):
             except Poisoned:
                 raise
             except Exception as error:
-                if attempt == ATTEMPTS or not self._connection.repeatable(error):
-                    return self._fail(tasks, error)
+                if attempt < ATTEMPTS and self._connection.repeatable(error):
+                    continue
+                if len(tasks) > 1 and not self._connection.failed(error):
+                    raise Poisoned from error
+                return self._fail(tasks, error)
 
     def _alone(self, tasks: Sequence[Task]) -> None:
         """Each unit in a transaction of its own, so that one unit's bug costs nobody else anything."""
