@@ -116,7 +116,11 @@ def conversation(reader: Any, conversation_id: str) -> dict[str, Any] | None:
     if "\0" in conversation_id:
         return None
     row = reader.one(
-        "select * from inbox_thread where conversation = :id order by verified desc, id limit 1", id=conversation_id
+        "select * from inbox_thread where key >= :begins and key < :ends and conversation = :id"
+        " order by verified desc, id limit 1",
+        begins=f"{conversation_id}\n",
+        ends=f"{conversation_id}\v",  # the character after the newline: the names of one conversation, and maybe others
+        id=conversation_id,
     )
     if row is None:
         return None

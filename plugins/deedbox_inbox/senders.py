@@ -45,8 +45,11 @@ class Found:
 
 
 def thread_key(home: str, other: str, conversation: str, *, verified: bool = True) -> str:
-    """Threads belong to a pair, so that no third party can touch one; the unproven have a space of their own."""
-    return f"{home}\n{other if verified else f'?{other}'}\n{conversation}"
+    """Threads belong to a pair, so that no third party can touch one; the unproven have a space of their own.
+
+    The conversation's name, which a peer chose, comes first: one index serves whoever knows only that.
+    """
+    return f"{conversation}\n{home}\n{other if verified else f'?{other}'}"
 
 
 class SealedAuthenticator:

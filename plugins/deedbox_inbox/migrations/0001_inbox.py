@@ -30,7 +30,6 @@ def upgrade() -> None:
         text("receipts"),
         text("final", null=True),
     )
-    op.create_index("ix_inbox_thread_conversation", "inbox_thread", ["conversation"])
     op.create_index("ix_inbox_thread_verified_updated_at", "inbox_thread", ["verified", "updated_at"])
     op.create_table("inbox_block", text("sha256", key=True), text("sender"), integer("kept_until"))
     op.create_index("ix_inbox_block_kept_until", "inbox_block", ["kept_until"])
