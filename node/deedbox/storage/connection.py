@@ -16,6 +16,10 @@ class Broken(Exception):
     """The engine ended the transaction because of an error, and somebody went on."""
 
 
+class Lost(Exception):
+    """The connection ended in the middle of a group, whoever noticed; all of it may be run again."""
+
+
 class Connection(Protocol):
     """One connection. SQL is written once, with ``:name`` parameters, in the part both engines share."""
 
@@ -25,6 +29,10 @@ class Connection(Protocol):
     @property
     def in_step(self) -> bool:
         """Whether the transaction is still open and takes statements; an engine may end it after an error."""
+
+    @property
+    def lost(self) -> bool:
+        """Whether the connection has ended; the next group opens another."""
 
     def begin(self) -> None:
         """Start a writing transaction holding the group's lock (decision 34: the lock is the first statement)."""

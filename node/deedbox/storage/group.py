@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Protocol
 
-from deedbox.storage.connection import Broken, Connection
+from deedbox.storage.connection import Broken, Connection, Lost
 from deedbox.storage.tables import Rows
 from deedbox.storage.unit import FactRow, Unit
 
@@ -179,7 +179,8 @@ def gather(connection: Connection, tasks: Sequence[Task], now: int, number: int,
     """Begin, ask, run every unit, flush: everything but the commit; rolled back if it raises.
 
     Raises ``Poisoned`` if a unit failed after it had changed the database or broke the transaction, which is our bug,
-    or if what one of several asked or gathered cannot be said to the engine.
+    or if what one of several asked or gathered cannot be said to the engine; ``Lost`` if the connection ended, which is
+    nobody's.
     """
     connection.begin()
     group = Group(connection, now, number, cautious=cautious)
@@ -189,6 +190,8 @@ def gather(connection: Connection, tasks: Sequence[Task], now: int, number: int,
             _perform(task, group)
         group.flush()
     except Exception as error:
+        if connection.lost:
+            raise Lost from error
         connection.rollback()
         ours = isinstance(error, Poisoned) or connection.failed(error) or connection.repeatable(error)
         if ours or len(tasks) == 1:

@@ -10,17 +10,23 @@ from functools import cache
 from typing import Any, cast
 
 import psycopg
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import namedtuple_row
 
 from deedbox.refusals import Unavailable
-from deedbox.storage.connection import Broken, Row, conflict_sql
+from deedbox.storage.connection import Broken, Lost, Row, conflict_sql
 from deedbox.storage.tables import Rows
 
 GROUP_LOCK = 0x64656564
 """The advisory lock all groups of one database take first (decision 34)."""
 
 _BEGIN = f"begin; select pg_advisory_xact_lock({GROUP_LOCK}), pg_current_xact_id()::text"
+
+QUESTIONS = 5
+"""How often a server that keeps hanging up is asked the same."""
+
+ROLLED_BACK = "40"
+"""The SQLSTATE class of a transaction that was not kept."""
 
 _NAMED = re.compile(r"(?<![:\w]):([a-z_]\w*)")
 _PERCENT = re.compile(r"%(?!\()")
@@ -48,10 +54,25 @@ class PostgresConnection:
         self._open()
 
     @property
-    def _lost(self) -> bool:
-        return bool(self._raw.closed or self._raw.broken)
+    def lost(self) -> bool:
+        """Also where it was cut off inside a pipeline, which it then can neither leave nor go on with."""
+        raw = self._raw
+        return bool(raw.closed or raw.broken or raw.pgconn.pipeline_status != PipelineStatus.OFF)
 
     def _open(self) -> None:
+        """Connect, and once more to a server that hung up meanwhile; raises ``Unavailable``."""
+        try:
+            return self._connect()
+        except psycopg.OperationalError:
+            pass
+        try:
+            self._connect()
+        except psycopg.OperationalError as error:
+            raise Unavailable("store_unavailable", "the database does not answer") from error
+
+    def _connect(self) -> None:
+        if self._raw is not None:
+            self._raw.close()
         self._raw = Joined.connect(self._url, autocommit=True, prepare_threshold=1, connect_timeout=5)
         self._raw.prepared_max = 512
         self._plain = self._raw.cursor()
@@ -61,20 +82,18 @@ class PostgresConnection:
             self._plain.execute("set default_transaction_read_only = on")
         self._engine = None
 
-    def _open_again(self) -> None:
-        try:
-            self._open()
-        except psycopg.OperationalError as error:
-            raise Unavailable("store_unavailable", "the database does not answer") from error
-
     @property
     def in_step(self) -> bool:
         return bool(self._raw.pgconn.transaction_status == TransactionStatus.INTRANS)
 
     def begin(self) -> None:
-        if self._lost:
-            self._open_again()
-        self._plain.execute(_BEGIN)
+        if self.lost:
+            self._open()
+        try:
+            self._plain.execute(_BEGIN)
+        except psycopg.OperationalError:
+            self._raw.close()
+            raise
         self._plain.nextset()
         self._transaction = self._plain.fetchone()[1]
 
@@ -82,15 +101,28 @@ class PostgresConnection:
         """Kept, or an error and not kept: a group whose commit was not heard of must not be run a second time."""
         try:
             self._plain.execute("commit")
-        except psycopg.OperationalError:
-            if not self._lost or not self._was_kept():
+        except psycopg.OperationalError as error:
+            if (error.sqlstate or "").startswith(ROLLED_BACK):
+                raise
+            self._raw.close()
+            if not self._was_kept():
                 raise
             return
         if self._plain.statusmessage != "COMMIT":
             raise Broken("the transaction had failed")
 
     def _was_kept(self) -> bool:
-        self._open_again()
+        """What became of the transaction; ``Unavailable`` if the server does not say, and then nobody knows."""
+        for _ in range(QUESTIONS):
+            try:
+                return self._asked_whether_kept()
+            except psycopg.OperationalError:
+                self._raw.close()
+        raise Unavailable("store_unavailable", "the database does not say whether it kept this")
+
+    def _asked_whether_kept(self) -> bool:
+        if self.lost:
+            self._open()
         while True:  # the server may not know yet that nobody listens any more
             (status,) = self._plain.execute("select pg_xact_status(%s::xid8)", (self._transaction,)).fetchone()
             if status != "in progress":
@@ -98,19 +130,27 @@ class PostgresConnection:
             time.sleep(0.05)
 
     def rollback(self) -> None:
-        if not self._lost:
+        if self.lost:
+            return
+        try:
             self._plain.execute("rollback")
+        except psycopg.OperationalError:
+            self._raw.close()
 
     def execute(self, sql: str, values: Mapping[str, Any]) -> int:
         return max(0, int(self._plain.execute(_translated(sql), values).rowcount))
 
     def rows(self, sql: str, values: Mapping[str, Any]) -> list[Row]:
-        try:
-            return list(self._rows.execute(_translated(sql), values).fetchall())
-        except psycopg.OperationalError:
-            if self._writing or not self._lost:
-                raise
-        self._open_again()
+        for _ in range(0 if self._writing else QUESTIONS):
+            try:
+                return self._fetched(sql, values)
+            except psycopg.OperationalError:
+                if not self.lost:
+                    raise
+            self._open()
+        return self._fetched(sql, values)
+
+    def _fetched(self, sql: str, values: Mapping[str, Any]) -> list[Row]:
         return list(self._rows.execute(_translated(sql), values).fetchall())
 
     def script(self, sql: str) -> None:
@@ -148,12 +188,10 @@ class PostgresConnection:
         return Session(self._engine, expire_on_commit=False)
 
     def repeatable(self, error: BaseException) -> bool:
-        if isinstance(error, psycopg.OperationalError | psycopg.errors.SerializationFailure):
-            return True
-        return isinstance(error, psycopg.errors.UniqueViolation)
+        return isinstance(error, psycopg.OperationalError | psycopg.errors.UniqueViolation | Lost)
 
     def failed(self, error: BaseException) -> bool:
-        return isinstance(error, psycopg.OperationalError)
+        return isinstance(error, psycopg.OperationalError | Lost)
 
     def close(self) -> None:
         self._raw.close()

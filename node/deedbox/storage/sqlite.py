@@ -78,6 +78,11 @@ class SqliteConnection:
     def in_step(self) -> bool:
         return self._raw.in_transaction
 
+    @property
+    def lost(self) -> bool:
+        """A file does not hang up."""
+        return False
+
     def _require_step(self) -> None:
         """A full disk ends the transaction (SQLITE_FULL); what followed would be kept statement by statement."""
         if not self._raw.in_transaction:
