@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -94,11 +94,12 @@ def copy_ledger(url: str, target: Path) -> None:
     source, copy = connect(url, writing=False), connect(copy_url, writing=True)
     try:
         copy.begin()
-        ends = {rows: _last(source, rows) for rows in (PAYLOADS, EVENTS, BATCHES, ENTRIES)}
-        for rows, last in ends.items():
-            for page in _pages(source, rows, last):
+        copied = (PAYLOADS, EVENTS, BATCHES, ENTRIES)
+        ends = _ends(source, copied)
+        for rows in copied:
+            for page in _pages(source, rows, ends[rows.name]):
                 copy.insert(rows, page)
-        size = ends[ENTRIES]
+        size = ends[ENTRIES.name]
         for note in source.rows("select size, note from ledger_checkpoint where size <= :size", {"size": size}):
             copy.execute("insert into ledger_checkpoint (size, note) values (:size, :note)", note._asdict())
         copy.commit()
@@ -107,9 +108,11 @@ def copy_ledger(url: str, target: Path) -> None:
         source.close()
 
 
-def _last(source: Any, rows: Any) -> int:
-    found = source.rows(f"select max({rows.key}) as last from {rows.name}", {})  # noqa: S608  # our own names
-    return int(found[0].last or 0)
+def _ends(source: Any, copied: Iterable[Any]) -> dict[str, int]:
+    """The last key of each table by its name, as one statement sees them; what is before stays as it is."""
+    asked = ", ".join(f"(select max({rows.key}) from {rows.name}) as {rows.name}" for rows in copied)  # noqa: S608
+    (found,) = source.rows(f"select {asked}", {})  # our own names
+    return {name: last or 0 for name, last in found._asdict().items()}
 
 
 def _pages(source: Any, rows: Any, last: int) -> Iterator[list[tuple[Any, ...]]]:
