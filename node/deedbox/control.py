@@ -8,12 +8,13 @@ or ``{"ok": false, "error": code, …}``.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import socket
 import struct
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ LONGEST_ADDRESS = 100
 """Bytes of a path that surely fit a Unix socket's address (unix(7): 108 with its end)."""
 ASKED_WITHIN = 10.0
 ANSWERED_WITHIN = 120.0
+TAKEN_OVER_WITHIN = 2.0
 """Seconds."""
 _PEER = struct.Struct("3i")
 
@@ -47,28 +49,44 @@ def socket_path(settings: Settings) -> Path:
 
 @asynccontextmanager
 async def listening(node: Node) -> AsyncIterator[None]:
-    """Answer the owner's commands until the block ends."""
+    """Answer the owner's commands until the block ends; of several processes one does, and another when it is gone."""
     if not hasattr(socket, "SO_PEERCRED"):
         node.log.warning("no_control_socket", detail="this system does not tell who connects")
         yield
         return
     path = socket_path(node.kernel.settings)
-    if await asyncio.to_thread(_answers, path):
-        node.log.info("control_socket_taken", detail="another process of this node answers the owner")
-        yield
-        return
-    sock = _bound(path)
-    own = path.stat().st_ino
-    task = asyncio.create_task(_accept(node, sock), name="control")
+    with ExitStack() as held:
+        sock = _taken(path, held)
+        if sock is None:
+            node.log.info("control_socket_taken", detail="another process of this node answers the owner")
+        task = asyncio.create_task(_accept(node, sock) if sock else _wait_and_accept(node, path, held), name="control")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+
+async def _wait_and_accept(node: Node, path: Path, held: ExitStack) -> None:
+    while True:
+        await asyncio.sleep(TAKEN_OVER_WITHIN)
+        sock = _taken(path, held)
+        if sock is not None:
+            await _accept(node, sock)
+
+
+def _taken(path: Path, held: ExitStack) -> socket.socket | None:
+    """The socket, bound and let go with ``held``; nothing while another process has its lock."""
+    lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        sock.close()
-        with suppress(FileNotFoundError):
-            if path.stat().st_ino == own:
-                path.unlink()
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    held.callback(os.close, lock)
+    sock = held.enter_context(_bound(path))
+    held.callback(path.unlink, missing_ok=True)
+    return sock
 
 
 def _bound(path: Path) -> socket.socket:
@@ -189,13 +207,6 @@ def _unanswered(detail: str) -> Refusal:
         next_step="look in its log whether it was done before asking again",
         fault=Fault.OURS,
     )
-
-
-def _answers(path: Path) -> bool:
-    connection = _connected(path)
-    if connection is not None:
-        connection.close()
-    return connection is not None
 
 
 def _connected(path: Path) -> socket.socket | None:

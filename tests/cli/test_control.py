@@ -8,7 +8,7 @@ import os
 import socket
 import stat
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -127,3 +127,25 @@ async def test_the_folder_may_have_a_name_too_long_for_a_socket(tmp_path: Path) 
     async with a_node(folder, facets=FACETS) as running, control.listening(running.node):
         assert len(str(path_of(running))) > 108
         assert (await call(running, "UPPER", {"text": "deed"}))["value"] == "DEED"
+
+
+async def test_of_two_processes_one_answers_and_then_the_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "TAKEN_OVER_WITHIN", 0.01)
+    monkeypatch.setattr(control, "socket_path", lambda settings: tmp_path / control.NAME)
+    asked: tuple[str, dict[str, Any]] = ("CAPABILITY_REVOKE", {"fingerprint": "cap_0000000000000000"})
+    async with (
+        a_node(tmp_path / "one", facets=FACETS) as one,
+        a_node(tmp_path / "other", facets={"basics": {}}) as other,
+        AsyncExitStack() as first,
+    ):
+        await first.enter_async_context(control.listening(one.node))
+        async with control.listening(other.node):
+            told = await call(one, *asked)
+            assert told["error"] == "unknown_capability"
+            await first.aclose()
+            told = None
+            while told is None:
+                await asyncio.sleep(0.01)
+                told = await call(other, *asked)
+            assert told["error"] == "unknown_object"
+    assert not (tmp_path / control.NAME).exists()
