@@ -34,25 +34,38 @@ GONE = 499
 App = Callable[[Any, Receive, Send], Awaitable[None]]
 
 
-def build(node: Node, *, access_log: bool = True) -> App:
-    """The application of a node: what uvicorn is given."""
+def routes(node: Node) -> list[Any]:
+    """Everything that is mounted: health and metrics, then what the facets contributed."""
 
     @asgi("/health/live", copy_scope=False)
     async def live(scope: Any, receive: Any, send: Any) -> None:
+        _require_reading(scope)
         await web.respond_json(send, 200, {"ok": True})
 
     @asgi(["/health/ready", "/ready", "/health"], copy_scope=False)
     async def ready(scope: Any, receive: Any, send: Any) -> None:
+        _require_reading(scope)
         await node.database.read(lambda reader: reader.one("select 1 as one"))
         await web.respond_json(send, 200, {"ok": True, "domain": node.domain, "facets": [f.name for f in node.facets]})
 
     @asgi("/metrics", copy_scope=False)
     async def metrics(scope: Any, receive: Any, send: Any) -> None:
+        _require_reading(scope)
         kind = (b"content-type", b"text/plain; version=0.0.4; charset=utf-8")
         await web.respond(send, 200, node.kernel.metrics.text(), kind=kind)
 
+    return [live, ready, metrics, *node.routes]
+
+
+def _require_reading(scope: Scope) -> None:
+    if scope["method"] not in ("GET", "HEAD"):
+        raise Refusal("method_not_allowed", 405)
+
+
+def build(node: Node, *, access_log: bool = True) -> App:
+    """The application of a node: what uvicorn is given."""
     litestar = Litestar(
-        route_handlers=[live, ready, metrics, *node.routes],
+        route_handlers=routes(node),
         openapi_config=None,
         logging_config=None,
         debug=False,

@@ -21,7 +21,6 @@ _FROM_BROWSERS = [(b"access-control-allow-headers", b"*"), (b"access-control-max
 MESSAGES = (b"GET", b"HEAD", b"POST", b"OPTIONS")
 DOCUMENTS = (b"GET", b"HEAD", b"OPTIONS")
 DOCUMENT = web.JsonPhrasing()
-FINISHES_WITHIN = 1.0
 
 
 def routes(reception: Reception) -> list[Any]:
