@@ -27,7 +27,7 @@ class Effect(StrEnum):
     EXECUTION = "execution"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Once:
     """What makes this asking the same as an earlier one.
 

@@ -33,7 +33,7 @@ MAIL = "email"
 """The carrier that takes hours: its envelopes may live longer (decision 30)."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sealed:
     """An envelope as a credential: who signed it is still to be proven."""
 

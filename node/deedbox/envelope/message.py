@@ -45,12 +45,14 @@ class Malformed(Refusal):
         self.reason = reason
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Envelope:
-    """An envelope whose shape is right and whose signature nobody has looked at yet.
+    """An envelope whose shape is right and whose signature nobody has looked at yet; nobody changes it.
 
-    ``sender`` and ``recipient`` are lower-cased agent ids, for every comparison and store; times are milliseconds since
-    the epoch. ``body_bytes`` is what ``body_sha256`` must be the hash of: the canonical ``enc``, else ``body``.
+    ``sender`` and ``recipient`` are lower-cased agent ids, for every comparison and store; ``conversation`` is the
+    sender's thread id, empty if there is none; times are milliseconds since the epoch. ``body_sha256`` is the hash the
+    sender claims of ``body_bytes``, the canonical ``enc``, else ``body``; :func:`deedbox.envelope.seal.verify`
+    recomputes it.
     """
 
     members: dict[str, Any] = field(repr=False)
@@ -58,8 +60,10 @@ class Envelope:
     kind: str
     sender: str
     recipient: str
+    conversation: str
     created_at: int
     expires_at: int
+    body_sha256: str
     body_bytes: bytes = field(repr=False)
     _unsigned: bytes = field(repr=False)
 
@@ -74,7 +78,8 @@ class Envelope:
         for name in ("created_at", "expires_at"):
             if not _truthy(value.get(name)):
                 raise Malformed("missing_times", f"{name} is missing")
-        if not isinstance(value.get("body_sha256"), str):
+        claimed = value.get("body_sha256")
+        if not isinstance(claimed, str):
             raise Malformed("missing_body_hash")
         unsigned = value.copy()
         unsigned.pop("signature", None)
@@ -85,9 +90,10 @@ class Envelope:
             raise
         except Refusal as why:
             raise Malformed("non_canonical_json", why.detail) from None
-        created_at, expires_at = _times(value, now, max_life)
-        _check_members(value)
-        return cls(value, value["id"], value["kind"], sender, recipient, created_at, expires_at, printed, whole)
+        times = _times(value, now, max_life)
+        conversation = _check_members(value)
+        addressed = (value["id"], value["kind"], sender, recipient, conversation)
+        return cls(value, *addressed, *times, claimed, printed, whole)
 
     @property
     def sender_domain(self) -> str:
@@ -103,11 +109,6 @@ class Envelope:
     def spelled_to(self) -> str:
         """``to`` as it was written."""
         return str(self.members["to"])
-
-    @property
-    def conversation(self) -> str:
-        """The sender's thread id; empty if there is none."""
-        return _text(self.members.get("conversation")) or ""
 
     @property
     def in_reply_to(self) -> str | None:
@@ -130,11 +131,6 @@ class Envelope:
     def capability(self) -> str | None:
         """The token in the open, if any."""
         return _text(self.members.get("capability"))
-
-    @property
-    def body_sha256(self) -> str:
-        """The hash the sender claims; :func:`deedbox.envelope.seal.verify` recomputes it."""
-        return str(self.members["body_sha256"])
 
     @property
     def signature(self) -> dict[str, Any] | None:
@@ -202,14 +198,17 @@ def _times(members: dict[str, Any], now: int, max_life: int) -> tuple[int, int]:
     return created_at, expires_at
 
 
-def _check_members(members: dict[str, Any]) -> None:
-    if len(_text(members.get("conversation")) or "") > MAX_CONVERSATION:
+def _check_members(members: dict[str, Any]) -> str:
+    """The conversation, if that and the rest of the members are no longer and of no other kind than they may be."""
+    conversation = _text(members.get("conversation")) or ""
+    if len(conversation) > MAX_CONVERSATION:
         raise Malformed("conversation_too_long", f"more than {MAX_CONVERSATION} characters")
     if len(_text(members.get("capability")) or "") > MAX_CAPABILITY:
         raise Malformed("capability_too_long", f"more than {MAX_CAPABILITY} characters")
     body = members.get("body")
     if body is not None and (not isinstance(body, dict) or _truthy(members.get("enc"))):
         raise Malformed("bad_body", "body is an object, or null, or null beside enc")
+    return conversation
 
 
 def _is_message_id(value: Any) -> bool:

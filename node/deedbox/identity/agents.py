@@ -45,6 +45,10 @@ class HeldKey:
     not_before: int
     not_after: int | None
 
+    def holds(self, now: int) -> bool:
+        """Whether ``now`` is in its window."""
+        return self.not_before <= now and (self.not_after is None or now < self.not_after)
+
 
 class Agents:
     """Which agents this node speaks for, and with which keys."""
@@ -52,7 +56,7 @@ class Agents:
     def __init__(self, domain: str, held: dict[str, list[HeldKey]], ledger: Ed25519Pair) -> None:
         self.domain = domain
         self.ledger = ledger
-        self._held = held
+        self._held = {agent: sorted(keys, key=lambda key: -key.not_before) for agent, keys in held.items()}
         self.ids = tuple(held)
 
     @property
@@ -66,15 +70,14 @@ class Agents:
 
     def keys(self, agent: str, now: int) -> list[HeldKey]:
         """The keys whose window holds, newest first."""
-        alive = [key for key in self._held[agent] if key.not_before <= now and (key.not_after or now + 1) > now]
-        return sorted(alive, key=lambda key: -key.not_before)
+        return [key for key in self._held[agent] if key.holds(now)]
 
     def pair(self, agent: str, now: int) -> P256Pair:
         """The key that signs now."""
-        alive = self.keys(agent, now)
-        if not alive:
-            raise Refusal("no_signing_key", 500, f"no valid key of {agent}", fault=Fault.OURS)
-        return alive[0].pair
+        for key in self._held[agent]:
+            if key.holds(now):
+                return key.pair
+        raise Refusal("no_signing_key", 500, f"no valid key of {agent}", fault=Fault.OURS)
 
 
 def file_of(folder: Path, thumbprint: str) -> Path:
