@@ -95,7 +95,7 @@ def manifest(node: Node) -> dict[str, Any]:
             "registry": links.registry,
             "object": links.describe("KEY"),
             "confirm": links.confirm("INV_ID"),
-            "well_known": f"{links.base}/.well-known/oip.json",
+            **({"well_known": f"{links.base}/.well-known/oip.json"} if "oip.json" in node.documents else {}),
         },
         "actions": list(ACTIONS),
         "invoke": {"method": "POST", "body": {"key": "KEY", "body": "ARGS"}, "credential": "Authorization: Bearer"},
