@@ -19,7 +19,9 @@ _SECRET_TEXT = re.compile(
     r"sh\.\d{9,12}\.[A-Za-z0-9_:,-]+\.(?:\d{1,6}\.)?[A-Za-z0-9_-]{6,}\.[A-Za-z0-9_-]{20,}"
     r"|ok_[A-Za-z0-9_-]{43}"
     r"|(?<=Bearer )[A-Za-z0-9._~+/-]{16,}"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----"
+    # A key without its end goes with all that follows: what was cut off is a key too, and looking for an end from each
+    # of many beginnings would take quadratic time.
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----(?:[\s\S]*?-----END [A-Z ]*PRIVATE KEY-----|[\s\S]*)"
 )
 _SECRET_PARAMETERS = frozenset(("share", "tk", "terminal_key", "token", "key", "body"))
 GONE = "[redacted]"

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, asynccontextmanager
 from typing import Any, Protocol, cast
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from deedbox import control
 from deedbox.app import build, running
@@ -24,7 +25,11 @@ from deedbox.settings import Settings
 
 GRACE = 10
 FAREWELL = 0.1
+IDLE = 30
 """Seconds."""
+HEAD_BYTES, HEADERS = 65_536, 128
+"""Of one request, before its body; a whole read of the socket may come on top of the first."""
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
 class Development(DevelopmentTrust, Protocol):
@@ -53,6 +58,56 @@ class _Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+
+class _Connection(HttpToolsProtocol):
+    """uvicorn's connection, with bounds to a request's head: it has none of its own, neither in bytes nor in time.
+
+    A head is awaited from the start, and again after every message; what came with the end of one is not counted.
+    """
+
+    _head = 0
+    _messages = 0
+    _awaiting = True
+    _patience: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # uvicorn's own
+        super().connection_made(transport)
+        self._patience = self.loop.call_later(IDLE, transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._rest()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        before = self._messages
+        super().data_received(data)
+        if not self._awaiting or self._messages != before or self.transport.is_closing():
+            return
+        self._head += len(data)
+        if self._head > HEAD_BYTES:
+            if self.cycle is None or self.cycle.response_complete:
+                self.transport.write(_TOO_LARGE)
+            self.transport.close()
+        elif self._patience is None:
+            self._patience = self.loop.call_later(IDLE, self.transport.close)
+
+    def on_headers_complete(self) -> None:
+        self._awaiting = False
+        self._rest()
+        if len(self.headers) > HEADERS:
+            raise ValueError("too many headers")  # the parser makes it a 400
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._messages += 1
+        self._awaiting, self._head = True, 0
+        super().on_message_complete()
+
+    def _rest(self) -> None:
+        if self._patience is not None:
+            self._patience.cancel()
+            self._patience = None
 
 
 def listener(address: str) -> socket.socket:
@@ -89,14 +144,14 @@ async def serving(
     config = uvicorn.Config(
         build(node, access_log=access_log),
         loop="none",
-        http="httptools",
+        http=_Connection,
         ws="none",
         lifespan="off",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=30,
+        timeout_keep_alive=IDLE,
         timeout_graceful_shutdown=GRACE,
         h11_max_incomplete_event_size=65_536,
         backlog=2048,

@@ -30,7 +30,7 @@ def statement(operation: Operation, outcome: Outcome, output: Output) -> dict[st
     intent = operation.intent
     said: dict[str, Any] = {
         "surface": intent.surface,
-        "object": intent.object_key,
+        "object": intent.object_key[:64],  # no object's key is longer; a stranger's text may be
         "actor": operation.principal.id,
         "ended": outcome.ended.value,
         "inputs_sha256": intent.inputs_sha256,
