@@ -18,6 +18,7 @@ from deedbox.refusals import Fault, Refusal
 from deedbox.storage.connection import Row
 from deedbox.storage.tables import Table
 from deedbox.storage.unit import Unit
+from deedbox.storage.wake import wake_others
 
 WAITING, DONE, FAILED = "waiting", "done", "failed"
 SCHEDULE = "@every"
@@ -88,6 +89,7 @@ def enqueue(unit: Unit, kind: str, key: str, payload: Mapping[str, Any], run_at:
     )
     if made and run_at <= unit.now:
         ring()
+        wake_others(unit)
     return made == 1
 
 

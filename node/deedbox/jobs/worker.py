@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from deedbox.storage.unit import Unit
 
 POLL = 2.0
-"""Seconds after which a worker looks even if nobody rang: other processes and later hours ring no bell."""
+"""Seconds after which a worker looks even if nobody rang: later hours and lost connections ring no bell."""
 SLOTS = 8
 """Jobs of one kind a worker runs at once, so that a slow kind never holds up another."""
 GRACE = 5.0
@@ -62,7 +62,8 @@ async def working(node: Node, *, poll: float = POLL) -> AsyncIterator[None]:
     await node.database.run(table.schedule, [job.kind for job in node.jobs.values() if job.every])
     task = asyncio.create_task(worker.work(), name="jobs")
     try:
-        yield
+        async with node.database.hearing(bell):
+            yield
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

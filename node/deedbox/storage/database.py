@@ -10,9 +10,9 @@ import asyncio
 import fcntl
 import os
 import queue
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -22,6 +22,7 @@ from deedbox.storage.connection import Connection, Row
 from deedbox.storage.group import Ask
 from deedbox.storage.sqlite import SqliteConnection, outdated
 from deedbox.storage.unit import Unit
+from deedbox.storage.wake import hear_others
 from deedbox.storage.writer import writer_for
 
 P = ParamSpec("P")
@@ -108,6 +109,19 @@ class Database:
             yield reader
         finally:
             self._readers.put(reader)
+
+    @asynccontextmanager
+    async def hearing(self, bell: Callable[[], object]) -> AsyncIterator[None]:
+        """Ring a bell while the block lasts, whenever another process has made work (``wake.wake_others``)."""
+        if sqlite_path(self.url) is not None:
+            yield
+            return
+        task = asyncio.create_task(hear_others(self.url, bell), name="hearing")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
 
     def outdated(self) -> str | None:
         """What an operator should know of the engine's version, if it is too old (fed:G2)."""

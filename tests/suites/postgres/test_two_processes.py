@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import statistics
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -11,10 +13,11 @@ from typing import Any
 
 import pytest
 
+from deedbox.jobs.worker import POLL
 from deedbox_conformance.clauses import scenes
 from deedbox_conformance.probe import Exchange
 from deedbox_conformance.wire import Envelope
-from tests.suites.postgres.pair import NODE, Pair, Process, deedbox
+from tests.suites.postgres.pair import NODE, Pair, Process, another, deedbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 SINGLE, DOUBLE, AT_ONCE, ROUNDS = 120, 40, 16, 8
@@ -147,6 +150,27 @@ async def test_a_backend_that_ends_under_load_costs_nobody_anything(two: Pair) -
     assert len({receipt_of(exchange)["seq"] for exchange in runs}) == len(runs)
     assert two.used(token) == len(runs)
     assert two.value("select count(*) from inbox_exchange") == before + ROUNDS * SINGLE
+
+
+async def test_work_wakes_the_process_that_can_do_it(two: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one hands out another takes up at once, and at the latest when it looks by itself."""
+    monkeypatch.setenv("DEEDBOX_FACETS__PATIENCE__WORKS", "false")
+    foreman = await another(two, 2)
+    waits = [await handed_over(two, foreman, f"heard {number}") for number in range(5)]
+    assert statistics.median(waits) < POLL / 4
+    await asyncio.to_thread(end_every_backend, two)
+    assert await handed_over(two, foreman, "not heard") < 2 * POLL
+    workers = {each["process"] for each in two.entries("worked")}
+    assert workers <= {process.pid for process in two.processes if process is not foreman}
+
+
+async def handed_over(two: Pair, foreman: Process, name: str) -> float:
+    """Seconds from the answer that it is queued to its end."""
+    await foreman.as_owner("PATIENCE_QUEUE", name=name)
+    queued = time.monotonic()
+    done = "select count(*) = 1 from jobs_job where key = %(key)s and state = 'done'"
+    await two.until(done, key=name)
+    return time.monotonic() - queued
 
 
 async def ending_backends(two: Pair) -> int:
