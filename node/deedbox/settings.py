@@ -14,7 +14,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import (
     AfterValidator,
@@ -74,7 +74,10 @@ class Secret(Section):
     def reveal(self) -> str:
         """The secret's text, without a trailing newline."""
         if self.file is not None:
-            return self.file.read_text().rstrip("\n")
+            try:
+                return self.file.read_text().rstrip("\n")
+            except OSError as error:
+                raise Refusal("secret_missing", 500, f"{self.file}: {error.strerror}", fault=Fault.OURS) from None
         found = os.environ.get(self.env or "")
         if not found:
             raise Refusal("secret_missing", 500, f"nothing at {self.env or 'the reference'}", fault=Fault.OURS)
@@ -90,6 +93,12 @@ class Tls(Section):
     """The chain in PEM, for ``files``."""
     key: Path | None = None
     """Its private key in PEM, for ``files``."""
+
+    @model_validator(mode="after")
+    def _files_are_named(self) -> Tls:
+        if self.mode == "files" and not (self.certificate and self.key):
+            raise ValueError("mode files needs a certificate and its key")
+        return self
 
 
 class NodeSection(Section):
@@ -118,7 +127,10 @@ class NodeSection(Section):
     @field_validator("zone")
     @classmethod
     def _known_zone(cls, name: str) -> str:
-        ZoneInfo(name)
+        try:
+            ZoneInfo(name)
+        except ZoneInfoNotFoundError:
+            raise ValueError(f"there is no time zone {name}") from None
         return name
 
     @model_validator(mode="after")
@@ -204,7 +216,9 @@ def load(path: Path | None, overrides: Mapping[str, Any] | None = None) -> Setti
             told = tomllib.loads(path.read_text())
         except FileNotFoundError:
             raise Refusal("no_settings", 500, f"no file {path}", next_step="deedbox init DOMAIN writes one") from None
-        except tomllib.TOMLDecodeError as wrong:
+        except OSError as error:
+            raise Refusal("bad_settings", 500, f"{path.name}: {error.strerror}") from None
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as wrong:
             raise Refusal("bad_settings", 500, f"{path.name}: {wrong}") from None
     found = checked(Settings, told, "settings")
     if overrides:
