@@ -6,7 +6,7 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, NoReturn
 
@@ -113,7 +113,7 @@ def _refuse(_: Request[Any, Any, Any], error: HTTPException) -> NoReturn:
 def _outermost(inner: Any, node: Node, *, access_log: bool) -> App:
     """Gives each request an id, turns what escapes into a JSON refusal, counts it and writes one line."""
     metrics = node.kernel.metrics
-    thin = _thin(node.routes)
+    thin, lines = _thin(node.routes), _Lines()
     proxies = frozenset(str(proxy) for proxy in node.kernel.settings.node.trusted_proxies)
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
@@ -134,9 +134,9 @@ def _outermost(inner: Any, node: Node, *, access_log: bool) -> App:
         except Exception:
             node.log.exception("request_failed", request_id=exchange.id)
             await _say_no(exchange, Refusal("internal", 500, fault=Fault.OURS, extra={"request_id": exchange.id}))
-        metrics.answered(exchange.status)
+        metrics.requests.add("http", str(exchange.status))
         if access_log:
-            _write_line(scope, exchange)
+            lines.add(_line(scope, exchange, known=scope["path"] in thin))
 
     return app
 
@@ -157,19 +157,35 @@ def _thin(routes: Iterable[Any]) -> dict[str, App]:
     return {path: each.fn for each in plain for path in each.paths if "{" not in path}
 
 
-def _write_line(scope: Scope, exchange: _Exchange) -> None:
-    query: bytes = scope["query_string"]
-    line = {
+class _Lines:
+    """What the log says of requests, a line each; those that end in one turn of the loop are written together."""
+
+    def __init__(self) -> None:
+        self._waiting: list[bytes] = []
+
+    def add(self, line: Mapping[str, Any]) -> None:
+        if not self._waiting:
+            asyncio.get_running_loop().call_soon(self._write)
+        self._waiting.append(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+
+    def _write(self) -> None:
+        lines, self._waiting = self._waiting, []
+        os.write(2, b"".join(lines))
+
+
+def _line(scope: Scope, exchange: _Exchange, *, known: bool) -> dict[str, Any]:
+    """``known``: the path is one of ours, and so nothing that anybody put into it."""
+    path, query = scope["path"], scope["query_string"]
+    return {
         "event": "request",
         "method": scope["method"],
-        "path": redacted_text(scope["path"]),
+        "path": path if known else redacted_text(path),
         "query": redacted_query(query) if query else "",
         "status": exchange.status,
         "ms": round((time.perf_counter() - exchange.began) * 1000, 1),
         "from": web.address(scope),
         "request_id": exchange.id,
     }
-    os.write(2, orjson.dumps(line) + b"\n")
 
 
 @asynccontextmanager

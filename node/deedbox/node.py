@@ -96,7 +96,7 @@ class Node:
     async def govern(self, intent: Intent) -> Reply:
         """Ask for something; every surface does this and nothing else."""
         reply = await govern(self, intent)
-        self.kernel.metrics.ended(intent.surface, reply.outcome.ended.value)
+        self.kernel.metrics.outcomes.add(intent.surface, reply.outcome.ended.value)
         return reply
 
     async def refuse(self, intent: Intent, refusal: Refusal) -> Reply:

@@ -314,6 +314,7 @@ async def test_the_line_of_a_request_holds_no_secret(node: RunningNode, capfd: p
         _nothing,
         _nowhere,
     )
+    await asyncio.sleep(0)  # lines are written when a turn of the loop ends
     (line,) = [line for line in capfd.readouterr().err.splitlines() if '"event":"request"' in line]
     said = orjson.loads(line)
     assert (said["path"], said["query"]) == ("/health/[redacted]", "share=[redacted]&limit=1")

@@ -118,7 +118,7 @@ async def _handed_over(node: Node, due: Due, record: AgentRecord) -> Handover:
 
 
 def _count(node: Node, scheme: str, ended: str) -> None:
-    node.kernel.metrics.deliveries.labels(scheme, ended).inc()
+    node.kernel.metrics.deliveries.add(scheme, ended)
 
 
 # --- its end -----------------------------------------------------------------------------------------------------

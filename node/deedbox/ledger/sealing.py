@@ -72,5 +72,5 @@ def sign_head(unit: Unit, node: Node) -> str | None:
     pair = node.kernel.agents.ledger
     note = sign_checkpoint(node.domain, last.seq, tree(unit, last.seq).root(), pair.public.point, pair.sign)
     unit.change("insert into ledger_checkpoint (size, note) values (:size, :note)", size=last.seq, note=note)
-    node.kernel.metrics.entries.set(last.seq)
+    node.kernel.metrics.entries = last.seq
     return note
