@@ -80,7 +80,7 @@ class ExchangeObserver:
             thread = touch(unit, number, _change(operation, outcome, answer))
             receipt.remember["exchange"] = number
             if found.opened:
-                _remember_block(unit, envelope)
+                _remember_block(unit, found)
         else:
             unit.note(RECENT, (number, envelope.id, unit.now))
         reason = outcome.code if is_error(operation, outcome) else None
@@ -180,11 +180,11 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _remember_block(unit: Unit, envelope: Any) -> None:
+def _remember_block(unit: Unit, found: Any) -> None:
     """The first verified sender of a sealed block is the only one (OIP 1.2 §6.7)."""
-    if unit.fact(BLOCKS, envelope.body_sha256) is None:
-        until = max(unit.now, envelope.expires_at) + BLOCK_KEPT
-        unit.put(BLOCKS, {"sha256": envelope.body_sha256, "sender": envelope.sender, "kept_until": until})
+    if unit.fact(BLOCKS, found.block) is None:
+        until = max(unit.now, found.envelope.expires_at) + BLOCK_KEPT
+        unit.put(BLOCKS, {"sha256": found.block, "sender": found.envelope.sender, "kept_until": until})
 
 
 # --- outbound ----------------------------------------------------------------------------------------------------

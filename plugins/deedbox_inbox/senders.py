@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from deedbox import AgentRecord, Directory, Intent, Principal, Proof, Refusal, Unit
 from deedbox.envelope.message import Envelope
-from deedbox.envelope.seal import open_body, verify, verify_content
+from deedbox.envelope.seal import block_id, open_body, verify, verify_content
 from deedbox.govern.limits import QUOTAS, Rate, Shield, spend_quota
 from deedbox.identity.keys import P256Public
 from deedbox.identity.principal import Assurance
@@ -42,6 +42,8 @@ class Found:
     withheld: bool = False
     suspicious: bool = False
     seal_to: P256Public | None = None
+    block: str = ""
+    """What the sealed block is known again by."""
 
 
 def thread_key(home: str, other: str, conversation: str, *, verified: bool = True) -> str:
@@ -136,7 +138,8 @@ class SealedAuthenticator:
         objection = None
         token = envelope.capability
         if envelope.enc is not None:
-            asks = (*asks, (BLOCKS, envelope.body_sha256))
+            found.block = block_id(envelope.enc)
+            asks = (*asks, (BLOCKS, found.block))
             found.seal_to, found.encrypted = record.key, True
             try:
                 inner = self._open(node, intent, envelope, found)
@@ -218,7 +221,7 @@ def _name_object(intent: Intent, found: Found, token: str | None) -> Refusal | N
 def _hold_against(unit: Unit, intent: Intent, proof: Proof) -> None:
     """What only the database knows to say against a message; it outweighs what was found before."""
     found: Found = proof.found
-    if found.encrypted and _came_from_another(unit, found.envelope):
+    if found.encrypted and _came_from_another(unit, found):
         found.body, found.args, found.opened = {}, "", False
         intent.token = None
         proof.objection = Refusal("decrypt_refused", 400, "this block came first from another sender")
@@ -230,7 +233,7 @@ def _hold_against(unit: Unit, intent: Intent, proof: Proof) -> None:
             proof.objection = Refusal("conversation_cancelled", 409, "this conversation was cancelled")
 
 
-def _came_from_another(unit: Unit, envelope: Envelope) -> bool:
+def _came_from_another(unit: Unit, found: Found) -> bool:
     """Whether this sealed block was first seen from somebody else: they could have no other way to it (W10)."""
-    block = unit.fact(BLOCKS, envelope.body_sha256)
-    return block is not None and block["sender"] != envelope.sender
+    block = unit.fact(BLOCKS, found.block)
+    return block is not None and block["sender"] != found.envelope.sender

@@ -172,6 +172,18 @@ def open_body(enc: Any, pair: P256Pair, *, sender: str, recipient: str, message_
     return Opened(body, True, capability)
 
 
+def block_id(enc: Any) -> str:
+    """What a sealed block is known again by, however it is written: SHA-256 of nonce and ciphertext; empty for none.
+
+    The block's own hash would not do (§6.7): a further member changes it, and so does the other of the two ephemeral
+    points with one x-coordinate, and either opens just the same.
+    """
+    try:
+        return sha256_hex(unb64url(enc["iv"]) + unb64url(enc["ciphertext"]))
+    except (Refusal, KeyError, TypeError):
+        return ""
+
+
 def _bound_to(binding: dict[str, Any]) -> tuple[str, str, str]:
     return str(binding.get("from")).lower(), str(binding.get("to")).lower(), str(binding.get("id"))
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from deedbox.canonical import b64url, unb64url
 from deedbox.envelope.seal import seal_bytes, sign
 from deedbox.identity.agents import rotate
 from deedbox.identity.keys import P256Pair
 from tests.facets.inbox.conftest import Start
 from tests.facets.inbox.scene import ALICE, IDS, MALLORY, NODE, STRANGER, Home, a_home, pair_of, seal, vector
 
+P256_PRIME = 2**256 - 2**224 + 2**192 + 2**96 - 1
 SECRET = "the north wall is thin"
 
 
@@ -59,6 +61,19 @@ async def test_a_block_of_somebody_else_is_not_opened(start: Start, kind: str) -
 
 
 @pytest.mark.case("oip:N4", "oip:W10")
+@pytest.mark.case("oip:W10")
+async def test_a_block_written_in_another_way_is_the_same_block(home: Home) -> None:
+    """Members beside it, and the ephemeral point's mirror image, change its hash and not what opens it."""
+    original = home.sealed_letter("invoke", {"key": "ECHO", "args": SECRET}, bound=False)
+    await home.post(original)
+    enc = original["enc"]
+    y = P256_PRIME - int.from_bytes(unb64url(enc["epk"]["y"]), "big")
+    mirrored = enc["epk"] | {"y": b64url(y.to_bytes(32, "big"))}
+    for other in (enc | {"x": 1}, enc | {"epk": enc["epk"] | {"use": "enc"}}, enc | {"epk": mirrored}):
+        heard = await home.post(home.letter("query", None, MALLORY, enc=other))
+        assert (heard.reason, SECRET in json.dumps(heard.body)) == ("decrypt_refused", False)
+
+
 async def test_two_senders_of_one_block_at_once_are_told_apart(start: Start) -> None:
     """In one group the second sees the first's claim on the block, as if it had been committed."""
     home = await start(facets={"inbox": {"echo_unbound": True}})
