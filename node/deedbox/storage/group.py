@@ -115,8 +115,8 @@ class Group:
 
     def _write(self) -> None:
         for rows, keys in self._dirty.items():
-            known = self._facts[rows]
-            kept = [tuple(row[name] for name in rows.columns) for key in keys if (row := known[key])]
+            known, values = self._facts[rows], rows.values
+            kept = [values(row) for key in keys if (row := known[key])]
             if kept:
                 self.connection.upsert(rows, kept)
         for rows, noted in self.notes.items():

@@ -6,8 +6,10 @@ models. A table belongs to one facet, carries the facet's name and has no foreig
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, cast
 
 from sqlalchemy import BigInteger, Boolean, Float, Integer, LargeBinary, MetaData, Text
@@ -80,6 +82,11 @@ class Rows:
     def columns(self) -> tuple[str, ...]:
         every = tuple(str(column.name) for column in cast(Any, self.table).__table__.columns)
         return self.only or every
+
+    @cached_property
+    def values(self) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+        """Takes a row's values out of a dictionary, in column order; a table has at least two columns."""
+        return itemgetter(*self.columns)
 
     @cached_property
     def types(self) -> tuple[str, ...]:

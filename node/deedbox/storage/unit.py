@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
 from deedbox.storage.connection import Row
 from deedbox.storage.tables import Rows
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deedbox.storage.group import Group
 
 Part = TypeVar("Part")
-P = ParamSpec("P")
+Arguments = TypeVarTuple("Arguments")
 Result = TypeVar("Result")
 FactRow = dict[str, Any]
 
@@ -114,15 +114,15 @@ class Unit:
         self._changed |= changed
         self._group.release()
 
-    def guarded(self, call: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+    def guarded(self, call: Callable[[*Arguments], Result], *args: *Arguments) -> Result:
         """Call what may break and be survived: with a savepoint only where a unit of this group has broken before.
 
         An error in a query ends the transaction on PostgreSQL; the group is then run again, each unit by itself.
         """
         if not self._group.cautious:
-            return call(*args, **kwargs)
+            return call(*args)
         with self.savepoint():
-            return call(*args, **kwargs)
+            return call(*args)
 
     def mark(self) -> int:
         """Where the unit stands in memory, for `take_back`."""
