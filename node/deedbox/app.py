@@ -28,7 +28,9 @@ from deedbox.web import Receive, Scope, Send
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FRAMEWORK = {404: "not_found", 405: "method_not_allowed"}
-HANDED_EVERY = 1.0
+HANDED_EVERY, SWEEP_EVERY = 1.0, 15.0
+"""Seconds."""
+PRUNED_AT_ONCE = 500
 GONE = 499
 """What the log says of a caller that did not wait; never sent."""
 App = Callable[[Any, Receive, Send], Awaitable[None]]
@@ -197,7 +199,7 @@ async def running(node: Node) -> AsyncIterator[None]:
             asyncio.create_task(_every(RENEW_EVERY, node, _renew), name="lease"),
             asyncio.create_task(_every(HANDED_EVERY, node, _mark_handed), name="handed"),
             asyncio.create_task(_every(1.0, node, keep_sealed), name="sealing"),
-            asyncio.create_task(_every(60.0, node, _sweep), name="sweep"),
+            asyncio.create_task(_every(SWEEP_EVERY, node, _sweep), name="sweep"),
         ]
         stack.push_async_callback(_stop, node, tasks)
         for service in node.services:
@@ -235,5 +237,6 @@ async def _mark_handed(node: Node) -> None:
 
 
 async def _sweep(node: Node) -> None:
-    await node.database.run(prune)
+    while await node.database.run(prune, PRUNED_AT_ONCE) >= PRUNED_AT_ONCE:
+        pass
     await node.database.run(interrupt_expired, node)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from deedbox import Effect, Ended, Node, Operation, Refusal, Reply, Text, Unit
+from deedbox import Effect, Ended, Node, Operation, Refusal, Reply, Text, Unit, app
 from deedbox.app import _mark_handed
 from deedbox.govern.claims import CLAIMS, KEPT_AFTER_EXPIRY, KEPT_AT_LEAST, prune
 from deedbox.govern.processes import LEASE, Processes
@@ -276,11 +276,21 @@ async def test_pruning_takes_the_oldest_a_few_hundred_at_a_time(node: Node, cloc
     node.given(await count(node, "given"))
     await _mark_handed(node)
     clock.advance(25 * 3600)
-    assert await node.database.run(prune, 20) >= 20
+    assert await node.database.run(prune, 20) == 20
     assert len(await rows_of(node, "govern_claim")) == 11
     await node.database.run(prune)
     assert await rows_of(node, "govern_claim") == []
     assert await rows_of(node, "govern_handed") == []
+
+
+async def test_a_sweep_forgets_all_that_is_due_however_much(
+    node: Node, clock: FrozenClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(app, "PRUNED_AT_ONCE", 7)
+    await asyncio.gather(*(count(node, f"{number}") for number in range(40)))
+    clock.advance(25 * 3600)
+    await app._sweep(node)
+    assert await rows_of(node, "govern_claim") == []
 
 
 # --- after a restart -------------------------------------------------------------------------------------------------

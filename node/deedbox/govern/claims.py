@@ -91,10 +91,17 @@ def was_handed(unit: Unit, row: FactRow) -> bool:
 
 
 def prune(unit: Unit, most: int = 500) -> int:
-    """Forget claims whose keeping time is over, oldest first; how many went."""
-    return unit.change(
+    """Forget claims whose time is over and marks nobody asks for, oldest first; how many went of the larger sort."""
+    claims = unit.change(
         "delete from govern_claim where key in"
         " (select key from govern_claim where kept_until < :now order by kept_until limit :most)",
         now=unit.now,
         most=most,
-    ) + unit.change("delete from govern_handed where at < :old", old=unit.now - KEPT_AT_LEAST - KEPT_AFTER_EXPIRY)
+    )
+    marks = unit.change(
+        "delete from govern_handed where key in"
+        " (select key from govern_handed where at < :old order by at limit :most)",
+        old=unit.now - KEPT_AT_LEAST - KEPT_AFTER_EXPIRY,
+        most=most,
+    )
+    return max(claims, marks)

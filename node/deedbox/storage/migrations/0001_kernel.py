@@ -47,6 +47,7 @@ def _road() -> None:
     )
     op.create_index("ix_govern_claim_kept_until", "govern_claim", ["kept_until"])
     op.create_table("govern_handed", text("key", key=True), integer("at"))
+    op.create_index("ix_govern_handed_at", "govern_handed", ["at"])
     op.create_table("govern_quota", text("key", key=True), integer("used_until"))
     op.create_table("govern_process", text("id", key=True), integer("lease_until"))
     op.create_table(
