@@ -10,6 +10,7 @@ import asyncio
 import os
 import socket
 import ssl
+import tempfile
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
@@ -19,23 +20,22 @@ from typing import Any
 import orjson
 
 from deedbox import serve, settings
+from deedbox.cli.books import copy_ledger
 from deedbox.clock import Clock, Entropy, SystemClock, parse_instant
 from deedbox.facets import Plugin
 from deedbox.govern.owner import HEADER, make_owner_key
 from deedbox.kernel import Kernel, open_kernel
 from deedbox.ledger.checkpoint import VerifierKey
 from deedbox.ledger.records import SqliteFile
-from deedbox.ledger.replay import Chain
 from deedbox.ledger.verify import Trust, verify
 from deedbox.node import Node, assemble, facet_classes, schema_histories
 from deedbox.outgoing import Outgoing
 from deedbox.outgoing.answers import joined
-from deedbox.storage.database import connect, sqlite_path
+from deedbox.storage.database import sqlite_path
 from deedbox.storage.migrate import upgrade
 
 Facets = Mapping[str, Mapping[str, Any]]
 PLAIN_FACETS: Facets = {"wellknown": {}}
-ENTRIES_AT_ONCE = 256
 
 
 class FrozenClock:
@@ -221,37 +221,23 @@ def _listening(
 def verify_ledger(kernel: Kernel) -> int:
     """Verify a stopped node's ledger from its first entry, with its events and signed heads; how many entries.
 
-    On PostgreSQL the chain alone, with every commitment opened. Raises ``AssertionError`` or ``BadEntry``.
+    One on PostgreSQL is copied first, as `deedbox ledger verify` does. Raises ``AssertionError``.
     """
     url = kernel.settings.node.database
     path = sqlite_path(url)
-    if path is None:
-        return _replayed(url)
+    if path is not None:
+        return _verified(kernel, path)
+    with tempfile.TemporaryDirectory(prefix="deedbox-ledger-") as folder:
+        copy = Path(folder) / "ledger.db"
+        copy_ledger(url, copy)
+        return _verified(kernel, copy)
+
+
+def _verified(kernel: Kernel, file: Path) -> int:
     key = VerifierKey(kernel.domain, kernel.agents.ledger.public.point)
-    verdict = verify(SqliteFile(path), Trust(origin=kernel.domain, keys=(key,), payload_form=True))
+    verdict = verify(SqliteFile(file), Trust(origin=kernel.domain, keys=(key,), payload_form=True))
     counts = verdict.counts
     whole = verdict.good and counts.checkpoints == counts.checkpoints_signed and not counts.events_unsealed
     if not whole:
         raise AssertionError(f"the ledger of {kernel.domain}: {verdict} {counts}")
     return verdict.size
-
-
-def _replayed(url: str) -> int:
-    connection = connect(url, writing=False)
-    chain = Chain()
-    try:
-        while rows := connection.rows(_CHAIN, {"after": chain.size, "most": ENTRIES_AT_ONCE}):
-            chain.replay([(row.seq, *map(_bytes, row[1:]), None, None) for row in rows])
-    finally:
-        connection.close()
-    return chain.size
-
-
-_CHAIN = (
-    "select e.seq, e.header, e.leaf, p.salt, p.payload from ledger_entry e left join ledger_payload p on p.seq = e.seq"
-    " where e.seq > :after order by e.seq limit :most"
-)
-
-
-def _bytes(column: Any) -> Any:
-    return None if column is None else bytes(column)

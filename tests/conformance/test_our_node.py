@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import io
 import json
 import subprocess
 from collections.abc import Iterator
@@ -13,71 +11,14 @@ from typing import Any
 
 import pytest
 
-from deedbox import testing
-from deedbox.cli.init import FACETS
-from deedbox_conformance.__main__ import main as judge
-from deedbox_wellknown.development import LocalAuthority, LoopbackResolver
 from tests.cli.conftest import PROGRAM, said, served
-from tests.postgres import free_port
-
-NODE, JUDGE = "alpha.test", "judge.test"
-CLAUSES = 107
-SECONDS = 20
-LIMITS = {
-    "inbox": {"rate": "6000/min", "unverified": "6000/min"},
-    "dispatch": {"shield": "6000/min"},
-    "shield": {"address": "60000/min", "failures": "6000/min"},
-}
-"""One peer asks everything within seconds, so its quota is raised; the counters still run."""
-
-
-def at_judges_bench(folder: Path, port: int, owner_key: str) -> list[str]:
-    """What an operator types who runs the judge on this machine, beside a node that serves on a port."""
-    own, authority = free_port(), LocalAuthority(folder / "development/authority")
-    LoopbackResolver(folder / "development/names").register(JUDGE, own)
-    papers = str(authority.issue(JUDGE))
-    secret = folder / "owner.key"
-    secret.write_text(owner_key)
-    return [
-        f"https://{NODE}",
-        *("--as", f"agent@{JUDGE}"),
-        *("--listen", f"127.0.0.1:{own}"),
-        *("--cert", papers),
-        *("--key", papers),
-        *("--owner-key", str(secret)),
-        *("--ca", str(authority.certificate)),
-        *("--resolve", f"{NODE}=127.0.0.1:{port}"),
-        "--json",
-    ]
-
-
-async def judged(folder: Path) -> tuple[int, str]:
-    """The judge's exit status and what it printed of a node in this process."""
-    facets: dict[str, dict[str, Any]] = {name: {} for name in FACETS}
-    development = folder / "development"
-    async with testing.a_node(folder / NODE, NODE, facets=facets, development=development, limits=LIMITS) as node:
-        arguments = at_judges_bench(folder, node.port, node.owner_key)
-        with contextlib.redirect_stdout(io.StringIO()) as told:
-            status = await asyncio.to_thread(judge, arguments)
-    return status, told.getvalue()
+from tests.conformance.courtroom import CLAUSES, LIMITS, NODE, SECONDS, at_judges_bench, faults, judged
 
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One run of all clauses."""
-    status, told = asyncio.run(judged(tmp_path_factory.mktemp("judged")))
-    found: dict[str, Any] = json.loads(told)
-    assert (status == 0) is found["conformant"]
-    return found
-
-
-def faults(report: dict[str, Any]) -> str:
-    """What did not pass, a line each."""
-    return "\n".join(
-        f"{clause['id']} {clause['outcome']}: {clause['title']} {clause['evidence']}"
-        for clause in report["clauses"]
-        if clause["outcome"] != "pass"
-    )
+    return asyncio.run(judged(tmp_path_factory.mktemp("judged")))
 
 
 def test_every_clause_passes(report: dict[str, Any]) -> None:

@@ -6,19 +6,22 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import psycopg
 import pytest
 
 from deedbox import Unit
+from deedbox.cli.books import copy_ledger
 from deedbox.clock import Ids, SystemClock
 from deedbox.ledger.chain import Ledger
+from deedbox.ledger.records import SqliteFile
+from deedbox.ledger.verify import verify
 from deedbox.refusals import Unavailable
 from deedbox.storage.connection import Broken
 from deedbox.storage.database import Database, connect
 from deedbox.storage.migrate import KERNEL, upgrade
-from deedbox.testing import _replayed
 from tests import postgres
 
 WRITE = "insert into govern_quota (key, used_until) values (:key, 1)"
@@ -186,7 +189,7 @@ def test_the_commit_of_a_failed_transaction_says_so(shared_url: str) -> None:
 
 
 @pytest.mark.case("fed:D1", "fed:D2", "fed:C3")
-async def test_processes_that_append_at_once_keep_one_chain(shared_url: str) -> None:
+async def test_processes_that_append_at_once_keep_one_chain(shared_url: str, tmp_path: Path) -> None:
     ledger = Ledger("alpha.test", Ids(SystemClock()))
 
     def append(unit: Unit, number: int) -> int:
@@ -196,4 +199,6 @@ async def test_processes_that_append_at_once_keep_one_chain(shared_url: str) -> 
         databases = [await stack.enter_async_context(opened(shared_url)) for _ in range(4)]
         numbers = await asyncio.gather(*(databases[n % 4].run(append, n) for n in range(400)))
     assert sorted(numbers) == list(range(1, 401))
-    assert await asyncio.to_thread(_replayed, shared_url) == 400
+    await asyncio.to_thread(copy_ledger, shared_url, tmp_path / "ledger.db")
+    verdict = await asyncio.to_thread(verify, SqliteFile(tmp_path / "ledger.db"))
+    assert (verdict.first_bad, verdict.size, verdict.counts.payloads) == (None, 400, 400)
