@@ -14,6 +14,7 @@ from psycopg.pq import PipelineStatus, TransactionStatus
 from psycopg.rows import namedtuple_row
 
 from deedbox.refusals import Unavailable
+from deedbox.storage.arrays import array_of
 from deedbox.storage.connection import Broken, Lost, Row, conflict_sql
 from deedbox.storage.tables import Rows
 
@@ -157,16 +158,16 @@ class PostgresConnection:
         self._plain.execute(sql)
 
     def insert(self, rows: Rows, values: Sequence[Sequence[Any]]) -> None:
-        self._plain.execute(_insert(rows), [list(column) for column in zip(*values, strict=True)])
+        self._plain.execute(_insert(rows), _columns(rows, values))
 
     def upsert(self, rows: Rows, values: Sequence[Sequence[Any]]) -> None:
-        self._plain.execute(_insert(rows) + conflict_sql(rows), [list(c) for c in zip(*values, strict=True)])
+        self._plain.execute(_upsert(rows), _columns(rows, values))
 
     def having(self, wanted: Mapping[Rows, Iterable[Any]]) -> dict[Rows, list[tuple[Any, ...]]]:
         asked = {}
         with self._raw.pipeline():
             for rows, keys in wanted.items():
-                asked[rows] = self._raw.execute(_having(rows), (list(keys),))
+                asked[rows] = self._raw.execute(_having(rows), (array_of(rows.key_type, keys),))
         return {rows: list(cursor.fetchall()) for rows, cursor in asked.items()}
 
     def together(self) -> AbstractContextManager[Any]:
@@ -207,6 +208,16 @@ def _translated(sql: str) -> str:
 def _insert(rows: Rows) -> str:
     arrays = ", ".join(f"%s::{kind}[]" for kind in rows.types)
     return f"insert into {rows.name} ({', '.join(rows.columns)}) select * from unnest({arrays})"  # noqa: S608
+
+
+@cache
+def _upsert(rows: Rows) -> str:
+    return _insert(rows) + conflict_sql(rows)
+
+
+def _columns(rows: Rows, values: Sequence[Sequence[Any]]) -> list[str]:
+    """A parameter a column."""
+    return list(map(array_of, rows.types, zip(*values, strict=True)))
 
 
 @cache
