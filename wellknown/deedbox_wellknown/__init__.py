@@ -6,9 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from deedbox import Check, Directory, Document, Facet, Kernel, Object, Plugin, Port, Section, hookimpl
+from deedbox import Check, Directory, Document, Facet, Job, Kernel, Object, Plugin, Port, Section, hookimpl
 from deedbox.settings import RateText
 from deedbox_wellknown import oip
+from deedbox_wellknown.copies import prune
 from deedbox_wellknown.directory import PeerDirectory
 from deedbox_wellknown.pins import changed_keys, confirm_key
 from deedbox_wellknown.publish import Publisher
@@ -17,6 +18,10 @@ if TYPE_CHECKING:
     from deedbox.hookspecs import Service
     from deedbox.settings import Settings
     from deedbox_wellknown.development import Development
+
+
+PRUNED_EVERY = 600_000
+"""Milliseconds."""
 
 
 class WellKnownSettings(Section):
@@ -69,6 +74,10 @@ class WellKnown(Plugin):
     @hookimpl
     def deedbox_services(self) -> Iterable[Service]:
         yield self.directory.running
+
+    @hookimpl
+    def deedbox_jobs(self) -> Iterable[Job]:
+        yield Job("wellknown_prune", prune, every=PRUNED_EVERY)
 
     @hookimpl
     def deedbox_objects(self) -> Iterable[Object[Any]]:

@@ -5,15 +5,24 @@ The document is kept as it came, so that every process reads it by the same rule
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from deedbox import Unit
 from deedbox_wellknown.records import Unresolved, read_document
 from deedbox_wellknown.tables import PEERS
 
+if TYPE_CHECKING:
+    from deedbox import Node
+
 RENEWED_AFTER = 800
 """Thousandths of a document's life after which it is fetched again."""
+STALE = 48 * 3_600_000
+"""Milliseconds an old document serves while its peer is down; nothing is kept longer."""
+KEPT = 256 * 1024 * 1024
+"""Characters of all documents together that are kept: whoever has a name has any number of names below it."""
+FORGOTTEN_AT_ONCE = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +70,26 @@ def store_failure(unit: Unit, domain: str, failure: Unresolved) -> None:
         row = {**row, "document": None, "etag": None}
     said = {"failure": failure.reason, "failed_at": unit.now, "temporary": failure.temporary}
     unit.put(PEERS, {**row, **said})
+
+
+async def prune(node: Node, payload: Mapping[str, Any]) -> None:
+    """Forget what serves nothing any more, and of the rest the largest documents, so many that the others fit."""
+    gone = await node.database.read(_surplus, node.kernel.clock.now() - STALE)
+    for start in range(0, len(gone), FORGOTTEN_AT_ONCE):
+        await node.database.run(_forget, gone[start : start + FORGOTTEN_AT_ONCE])
+
+
+def _surplus(reader: Any, old: int) -> list[str]:
+    rows = reader.all(
+        "select domain from (select domain, fetched_at, failed_at, sum(coalesce(length(document), 0))"
+        " over (order by coalesce(length(document), 0), fetched_at desc, domain) as together from wellknown_peer) p"
+        " where together > :kept or (fetched_at < :old and failed_at < :old)",
+        kept=KEPT,
+        old=old,
+    )
+    return [row.domain for row in rows]
+
+
+def _forget(unit: Unit, domains: Sequence[str]) -> None:
+    for domain in domains:
+        unit.change("delete from wellknown_peer where domain = :domain", domain=domain)

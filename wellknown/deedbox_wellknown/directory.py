@@ -18,7 +18,7 @@ from deedbox.domains import wire_domain
 from deedbox.govern.limits import Shield
 from deedbox.identity.agent_id import parse_agent_id
 from deedbox.outgoing import DISCOVERY_LIMIT, Fetched
-from deedbox_wellknown.copies import Copy, copy_of, is_alive, store_document, store_failure, stored
+from deedbox_wellknown.copies import STALE, Copy, copy_of, is_alive, store_document, store_failure, stored
 from deedbox_wellknown.oip import INBOX, NAME
 from deedbox_wellknown.pins import pin
 from deedbox_wellknown.records import Unresolved, failed_fetch, read_document, read_record, unreachable
@@ -32,7 +32,6 @@ LIFE, SHORTEST, LONGEST = 300, 60, 3600
 """Seconds a document is kept: where its peer says nothing, at least, and at most."""
 FAILED = 30_000
 AGAIN = 30_000
-STALE = 48 * 3_600_000
 DOMAINS_HELD = 4096
 AGENTS_HELD = 256
 REMEMBERED = 8192
@@ -218,7 +217,8 @@ class PeerDirectory:
         try:
             if row is not None and row.failure is not None and now < row.failed_at + FAILED:
                 raise Unresolved(row.failure, temporary=row.temporary, domain=True)
-            if row is None and domain not in self._flights and not self._new_domains.admits("", now):
+            unheard = row is None or row.document is None  # also one that was asked before and said nothing
+            if unheard and domain not in self._flights and not self._new_domains.admits("", now):
                 raise unreachable("too many domains are new to this node", temporary=True)
             return await self._flight(domain)
         except Unresolved as failure:

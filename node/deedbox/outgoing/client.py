@@ -138,8 +138,9 @@ class Outgoing:
         return answer
 
     async def _follow(self, target: HttpsAddress, headers: Mapping[str, str], limit: int) -> Fetched:
-        for _hop in range(MAX_HOPS + 1):
-            self._count("GET", target.host, self._fetches_per_minute)
+        for hop in range(MAX_HOPS + 1):
+            # Where others send us is counted apart: their redirects must not use up what a host's own document needs.
+            self._count("HOP" if hop else "GET", target.host, self._fetches_per_minute)
             answer = await self._exchange("GET", target, headers, None, limit, wants_document)
             if answer.status not in REDIRECTS:
                 return document(answer, target.host)
