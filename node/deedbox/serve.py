@@ -187,10 +187,10 @@ async def _ended(server: uvicorn.Server, task: asyncio.Task[None]) -> None:
 
 
 def _settle_garbage() -> None:
-    """What was made at start lives as long as the process, so the collector need not look through it again."""
-    gc.collect()
+    """What was made at start lives as long as the process, so the collector need not look through it, not even once."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 async def serve_until_stopped(node: Node, sock: socket.socket, context: ssl.SSLContext | None, ready: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import tempfile
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ def serve(config: str | None, listen: str | None) -> None:
 
     Without any settings file this is try mode: a node on loopback with a throw-away folder, keys and name.
     """
+    gc.disable()  # what is made while a node starts is kept; it collects again once it serves
     if settings_file(config) is None:
         with _to_try() as chosen:
             _serve(chosen, listen)
