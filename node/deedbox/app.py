@@ -116,7 +116,7 @@ def _outermost(inner: Any, node: Node, *, access_log: bool) -> App:
     """Gives each request an id, turns what escapes into a JSON refusal, counts it and writes one line."""
     metrics = node.kernel.metrics
     thin, lines = _thin(node.routes), _Lines()
-    proxies = frozenset(str(proxy) for proxy in node.kernel.settings.node.trusted_proxies)
+    proxies = frozenset(web.host(str(proxy)) for proxy in node.kernel.settings.node.trusted_proxies)
 
     async def app(scope: Any, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -185,7 +185,7 @@ def _line(scope: Scope, exchange: _Exchange, *, known: bool) -> dict[str, Any]:
         "query": redacted_query(query) if query else "",
         "status": exchange.status,
         "ms": round((time.perf_counter() - exchange.began) * 1000, 1),
-        "from": web.address(scope),
+        "from": web.client(scope),
         "request_id": exchange.id,
     }
 

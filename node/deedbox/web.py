@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Set
 from contextlib import suppress
+from functools import lru_cache
+from ipaddress import IPv4Address, ip_address, ip_network
 from typing import Any
 
 import orjson
@@ -54,10 +56,32 @@ def headers(scope: Scope) -> dict[str, str]:
     return found
 
 
+def client(scope: Scope) -> str:
+    """The caller's address as it is, for logs."""
+    found = scope.get("client")
+    return str(found[0]) if found else ""
+
+
 def address(scope: Scope) -> str:
-    """The caller's network address, for shields only."""
-    client = scope.get("client")
-    return str(client[0]) if client else ""
+    """The caller's network, for shields only: whoever has one IPv6 address has all of its /64 (RFC 4291 §2.5.1)."""
+    return _network(client(scope))
+
+
+@lru_cache(maxsize=4096)
+def _network(text: str) -> str:
+    found = host(text)
+    return str(ip_network((found, 64), strict=False)) if ":" in found else found
+
+
+@lru_cache(maxsize=4096)
+def host(text: str) -> str:
+    """An address in one form: without port or zone, IPv4 never as IPv6 (RFC 5952); anything else as it is."""
+    bare = text.rpartition(":")[0] if text.count(":") == 1 else text.partition("]")[0].lstrip("[")
+    try:
+        found = ip_address(bare.partition("%")[0])
+    except ValueError:
+        return text.replace(":", "")
+    return str(found if isinstance(found, IPv4Address) else found.ipv4_mapped or found)
 
 
 def behind(scope: Scope, proxies: Set[str]) -> None:
@@ -66,11 +90,12 @@ def behind(scope: Scope, proxies: Set[str]) -> None:
     Without the header, or where all of it is ours, the connection's address stays. What a stranger writes into the
     header stands left of what our proxy appended and is not looked at.
     """
-    if address(scope) not in proxies:
+    if host(client(scope)) not in proxies:
         return
-    for told in reversed(header(scope, b"x-forwarded-for").split(",")):
+    lines = [value.decode("latin-1") for key, value in scope["headers"] if key == b"x-forwarded-for"]
+    for told in reversed(",".join(lines).split(",")):  # some proxies add a line of their own to the stranger's
         hop = told.strip()
-        if hop and hop not in proxies:
+        if hop and host(hop) not in proxies:
             scope["client"] = (hop[:64], 0)
             return
 
