@@ -22,8 +22,8 @@ import orjson  # noqa: E402
 from tests.bench.bars import judged  # noqa: E402
 from tests.bench.growth import grown_pair, growth  # noqa: E402
 from tests.bench.process import SERVER_CORE, answer_of, python  # noqa: E402
-from tests.bench.standing import help_ms, idle_mb  # noqa: E402
-from tests.bench.subject import SubjectMissing, start_node  # noqa: E402
+from tests.bench.standing import help_ms, idle_mb, ready_s  # noqa: E402
+from tests.bench.subject import SubjectMissing, make_node, serve_node, start_node  # noqa: E402
 from tests.bench.target import Figures, best, cheapest, cores, start_floor, take_turns  # noqa: E402
 from tests.postgres import NoServer, cluster  # noqa: E402
 
@@ -95,8 +95,10 @@ def _beside_the_floor(folder: Path, report: Report) -> Figures:
     with ExitStack() as open_:
         targets = [open_.enter_context(start_floor(folder, inserts)) for inserts in ("thread", "loop")]
         with report.measuring("envelopes.ratio_to_floor", "ready_s", "idle_mb"):
-            node = open_.enter_context(start_node(folder))
-            report.results |= {"ready_s": node.ready_s, "idle_mb": idle_mb(node)}
+            settings = make_node(folder, "node")
+            report.results["ready_s"] = ready_s(settings)
+            node = open_.enter_context(serve_node(settings))
+            report.results["idle_mb"] = idle_mb(node)
             targets += [node.inbox, replace(node.inbox, name="node-invoke", capability=node.capability)]
         with report.measuring("envelopes.postgres_ratio"):
             url = open_.enter_context(cluster())

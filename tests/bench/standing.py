@@ -8,10 +8,10 @@ import time
 from pathlib import Path
 
 from tests.bench.process import resident_mb
-from tests.bench.subject import Node, SubjectMissing
+from tests.bench.subject import Node, SubjectMissing, served
 
 _SETTLING_SECONDS = 2.0
-_TRIES = 5
+_TRIES, _STARTS = 5, 3
 
 
 def help_ms() -> float:
@@ -20,6 +20,16 @@ def help_ms() -> float:
     if not command.exists():
         raise SubjectMissing("no deedbox command beside this Python: the project is not installed")
     return min(_wall_ms(command) for _ in range(_TRIES))
+
+
+def ready_s(settings: Path) -> float:
+    """Seconds from the command to the line that says it serves, the best of three starts of a node."""
+    return min(_starting_s(settings) for _ in range(_STARTS))
+
+
+def _starting_s(settings: Path) -> float:
+    with served(settings, settings.with_name("log")) as (_, _, seconds):
+        return seconds
 
 
 def idle_mb(node: Node) -> float:

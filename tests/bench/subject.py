@@ -32,12 +32,10 @@ class SubjectMissing(Exception):
 
 @dataclass(frozen=True)
 class Node:
-    """A running node: where it takes envelopes, how long it took to be ready, and a capability it minted for us."""
+    """A running node: where it takes envelopes, and a capability it minted for us."""
 
     inbox: Target
-    ready_s: float
-    capability: str | None
-    settings: Path
+    capability: str
 
 
 @contextmanager
@@ -74,13 +72,13 @@ def copy_node(settings: Path, name: str) -> Path:
 def serve_node(settings: Path) -> Iterator[Node]:
     """The node of a settings file while the block lasts, and its senders' domain beside it."""
     place = settings.parent
-    with published_senders(_trust_of(place)), _served(settings, place / "log") as (pid, port, ready_s):
+    with published_senders(_trust_of(place)), served(settings, place / "log") as (pid, port, _):
         token = deedbox(
             *("mint", "row:ECHO", "--config", str(settings), "--json", "--uses", "0", "--audience", DOMAIN),
         )
         url = f"http://127.0.0.1:{port}/oip/inbox"
         target = Target(place.name, url, f"node@{NODE_DOMAIN}", pid, _published(port))
-        yield Node(target, ready_s, orjson.loads(token)["value"]["share_token"], settings)
+        yield Node(target, orjson.loads(token)["value"]["share_token"])
 
 
 def _trust_of(place: Path) -> Path:
@@ -105,7 +103,7 @@ def deedbox(*arguments: str) -> bytes:
 
 
 @contextmanager
-def _served(settings: Path, log: Path) -> Iterator[tuple[int, int, float]]:
+def served(settings: Path, log: Path) -> Iterator[tuple[int, int, float]]:
     """The process, its port, and the seconds until it said that it was ready; what else it prints goes to a file."""
     began = time.perf_counter()
     with running([*_DEEDBOX, "serve", "--config", str(settings)], log) as process:
