@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -32,6 +33,7 @@ LONGEST_WAIT: Final = 4 * HOUR
 LEASE: Final = 60_000
 OUR_FAULTS_BORNE: Final = 40
 NO_ANSWER: Final = 504
+_SHA256: Final = re.compile(r"[0-9a-f]{64}")
 _NO_SUCH_AGENT: Final = frozenset({"bad_agent_id", "agent_not_published"})
 
 
@@ -188,7 +190,7 @@ def _exchange(due: Due, result: Result, answer: Answer | None, known: Mapping[st
         reason=_text(reason) or result.detail or None,
         response_id=result.response_id,
         response_kind=result.response_kind,
-        response_body_sha256=reply.body_sha256 if reply else None,
+        response_body_sha256=reply.body_sha256 if reply and _SHA256.fullmatch(reply.body_sha256) else None,
         response_verified=result.response_verified,
         invocation_id=_invocation(said, known),
         decision=_text(said.get("decision")),
@@ -206,7 +208,8 @@ def _invocation(said: Mapping[str, Any], known: Mapping[str, Any] | None) -> str
 
 
 def _text(value: Any) -> str | None:
-    return value[:200] if isinstance(value, str) and value else None
+    """Some of a peer's text, without the one character PostgreSQL does not keep."""
+    return (value[:200].replace("\0", "") or None) if isinstance(value, str) else None
 
 
 # --- at once -----------------------------------------------------------------------------------------------------

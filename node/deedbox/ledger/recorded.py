@@ -37,7 +37,7 @@ class Recorded:
 
 def recorded(source: Asking, invocation: str) -> Recorded | None:
     """The record of an invocation, or nothing if there never was one."""
-    row = source.one(_FIND, id=invocation)
+    row = source.one(_FIND, id=invocation) if "\0" not in invocation else None  # PostgreSQL has no such text
     if row is None:
         return None
     if row.seq is None:
