@@ -85,6 +85,7 @@ def _engine(url: str) -> Any:
     from sqlalchemy import create_engine, event
 
     if (path := sqlite_path(url)) is None:
+        connect(url, writing=False).close()  # a server that does not answer is refused in our words
         engine = create_engine(f"postgresql+psycopg://{url.partition('://')[2]}")
         event.listen(engine, "begin", lambda connection: connection.exec_driver_sql(_ALONE))
         return engine

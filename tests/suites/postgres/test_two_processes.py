@@ -81,7 +81,12 @@ async def test_both_at_once_lose_nothing_and_keep_one_chain(two: Pair) -> None:
     assert len(set(seqs)) == len(runs) == (SINGLE + DOUBLE) // 2
     assert len({exchange.body["invocation_id"] for exchange in runs}) == len(runs)
     assert two.used(token) == len(runs)
+    entries = {row["seq"]: row["leaf"].hex() for row in two.rows("select seq, leaf from ledger_entry")}
+    events = {f"event:{row['id']}": row["leaf"].hex() for row in two.rows("select id, leaf from ledger_event")}
     for exchange in answers:
+        receipt = receipt_of(exchange)
+        kept = entries[receipt["seq"]] if "seq" in receipt else events[receipt["id"]]
+        assert kept == receipt.get("leaf", receipt.get("hash"))
         views = [await scenes.records_of(process.probe, exchange.sent["id"]) for process in two.processes]
         assert views[0] == views[1]
         assert exchange.reply["id"] in [record["response_id"] for record in views[0]]
