@@ -57,9 +57,12 @@ class Reception:
         assert node is not None  # noqa: S101  # set when the node is assembled
         now = node.kernel.clock.now()
         try:
+            if node.shield.spent(address, now):  # parsing is the dearest part of what is no envelope
+                node.shield.check(address, now)
             envelope = self._parse(raw, now, MAX_LIFE_BY_MAIL if carrier == MAIL else self.max_life)
             self._check_recipient(node, envelope)
         except Refusal as refusal:
+            node.shield.admits(address, now)
             return await node.refuse(self._unread(raw, now, carrier, address), refusal)
         return await node.govern(self._intent(node, envelope, raw, now, carrier, address))
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 _LOOKS_SECRET = (b"sh.", b"ok_", b"Bearer ", b"PRIVATE KEY")
 _NEW_KEY_MAY_HELP = frozenset({"bad_signature", "key_not_of_sender"})
+UNPROVEN_DOMAINS = 24
+"""Whoever proves no name may make up any number of them, so all together have what so many would (OIP 1.2 §29 W60)."""
 ASK_A_PERSON = "send a propose that names the object and its arguments: a person can decide"
 
 
@@ -63,6 +65,7 @@ class SealedAuthenticator:
         limits = settings.limits
         self._rate = Rate.of(limits.inbox.rate)
         self._unverified = Rate.of(limits.inbox.unverified)
+        self._unverified_in_all = Rate(self._unverified.count * UNPROVEN_DOMAINS, self._unverified.span)
         self._failures = Shield(limits.shield.failures)
         self._echo_unbound = echo_unbound
 
@@ -126,7 +129,7 @@ class SealedAuthenticator:
         found = _found(envelope, verified=False)
         principal = Principal(envelope.sender, "peer", envelope.sender_domain)
         quota = f"unverified/{envelope.sender_domain}"
-        return Proof(principal, asks=((QUOTAS, quota), (THREADS, found.thread)), found=found)
+        return Proof(principal, asks=((QUOTAS, quota), (QUOTAS, "unverified/"), (THREADS, found.thread)), found=found)
 
     def _proven(self, node: Node, intent: Intent, envelope: Envelope, record: AgentRecord) -> Proof:
         domain = envelope.sender_domain
@@ -178,6 +181,7 @@ class SealedAuthenticator:
             spend_quota(unit, f"inbox/{principal.domain}", self._rate, intent.at)
         else:
             spend_quota(unit, f"unverified/{principal.domain}", self._unverified, intent.at)
+            spend_quota(unit, "unverified/", self._unverified_in_all, intent.at)
         _hold_against(unit, intent, proof)
         return principal
 
