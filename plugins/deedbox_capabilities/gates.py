@@ -22,15 +22,23 @@ ASK_A_PERSON = "send a propose: the owner can run it"
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Use:
-    """One use of a grant, spent in the unit that runs what it pays for."""
+    """One use of a grant, spent in the unit that runs what it pays for; ``said`` is what the receipt says of it."""
 
     fingerprint: str
-    scope: str
-    minted_for: str
-    expires_at: int
-    audience: str | None
+    said: dict[str, Any]
+
+    @classmethod
+    def of(cls, row: Row) -> Use:
+        said = {
+            "capability": row["fingerprint"],
+            "scope": row["scope"],
+            "minted_for": row["actor"],
+            "expires_at": utc_z(row["expires_at"]),
+            "audience": row["audience"],
+        }
+        return cls(row["fingerprint"], said)
 
     def apply(self, unit: Unit) -> None:
         row = unit.fact(CAPABILITIES, self.fingerprint)
@@ -39,13 +47,7 @@ class Use:
         unit.put(CAPABILITIES, {**row, "uses_consumed": row["uses_consumed"] + 1})
 
     def describe(self) -> dict[str, Any]:
-        return {
-            "capability": self.fingerprint,
-            "scope": self.scope,
-            "minted_for": self.minted_for,
-            "expires_at": utc_z(self.expires_at),
-            "audience": self.audience,
-        }
+        return self.said
 
 
 def deny(reason: str, status: int, fingerprint: str = "", note: str = "", next_step: str = "") -> Deny:
@@ -131,12 +133,11 @@ def weigh(operation: Operation, found: Object[Any], row: Row) -> Allow | Deny:
 
 
 def _allow(found: Object[Any], row: Row, fixed: str | None) -> Allow | Deny:
-    use = Use(row["fingerprint"], row["scope"], row["actor"], row["expires_at"], row["audience"])
     try:
         arguments = found.accept(fixed) if fixed else None
     except Refusal as refusal:
         return deny(refusal.code, refusal.status, row["fingerprint"], "the fixed body does not fit the object any more")
-    return Allow((use,), arguments, policy=POLICY)
+    return Allow((Use.of(row),), arguments, policy=POLICY)
 
 
 def text_of(given: Any) -> str:

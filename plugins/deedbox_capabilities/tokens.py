@@ -30,7 +30,7 @@ _TOKEN = re.compile(
 _FINGERPRINT = re.compile(r"cap_[0-9a-f]{16}")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Token:
     """A token that verified. ``expires_at`` in Unix seconds; ``uses`` 0 is unlimited; the text is never printed."""
 
@@ -39,10 +39,10 @@ class Token:
     scope: str
     uses: int
     nonce: str
+    fingerprint: str = field(init=False)
 
-    @property
-    def fingerprint(self) -> str:
-        return fingerprint(self.text)
+    def __post_init__(self) -> None:
+        self.fingerprint = fingerprint(self.text)
 
     def expired(self, now: int) -> bool:
         """Whether its last second is over at ``now`` (milliseconds)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 from urllib.parse import quote
@@ -162,6 +163,7 @@ async def test_the_access_log_shows_no_credential(home: RunningNode, capfd: pyte
     async def send(message: Any) -> None: ...
 
     await logging({**scope, "state": {}}, receive, send)
+    await asyncio.sleep(0)  # lines are written when a turn of the loop ends
     line = capfd.readouterr().err
     assert json.loads(line.strip().splitlines()[-1])["status"] == 401
     for secret in (held, held.rpartition(".")[2], home.owner_key, "private"):

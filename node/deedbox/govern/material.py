@@ -62,23 +62,19 @@ def material_of(result: str) -> Material:
     if http:
         status = int(http[1])
         rest = result[http.end() :]
-        outputs, skipped = (0, False) if status >= 400 else _outputs(rest, provider_failed=False)
+        outputs, skipped = (0, False) if status >= 400 else _outputs(rest, _told(rest), provider_failed=False)
         return Material(outputs, status, status >= 400, skipped)
     told = _told(result)
     said = next(_statuses(told, 0), None)
     failing = (said or 0) >= 400 or _says_failed(told, 0)
-    outputs, skipped = _outputs(result, provider_failed=failing)
+    outputs, skipped = _outputs(result, told, provider_failed=failing)
     return Material(outputs, said, failing, skipped)
 
 
-def _outputs(text: str, *, provider_failed: bool) -> tuple[int, bool]:
-    """How many outputs a text stands for, and whether it says that it was skipped."""
-    try:
-        value = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return int(bool(text) and not text.startswith("ERR")), False
+def _outputs(text: str, value: Any, *, provider_failed: bool) -> tuple[int, bool]:
+    """How many outputs a text stands for, and whether it says that it was skipped; ``value`` is what it tells."""
     if not isinstance(value, dict):
-        return 1, False
+        return int(bool(text) and not text.startswith("ERR")), False
     if value.get("skipped") is True:
         return 0, True
     leaving = value.get("exit")
