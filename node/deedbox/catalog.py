@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from deedbox.canonical import admit, digest
 from deedbox.intent import Effect, Operation
 from deedbox.refusals import Fault, Refusal
+from deedbox.settings import worded
 from deedbox.storage.unit import Unit
 
 
@@ -148,7 +149,7 @@ class Object(Generic[Given]):
         except ValidationError as wrong:
             first = wrong.errors(include_url=False, include_input=False)[0]
             where = ".".join(str(part) for part in first["loc"]) or "arguments"
-            raise Refusal("bad_arguments", 400, f"{self.key}: {where}: {first['msg']}") from None
+            raise Refusal("bad_arguments", 400, f"{self.key}: {where}: {worded(first)}") from None
 
 
 class Catalog:

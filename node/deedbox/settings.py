@@ -26,13 +26,16 @@ from pydantic import (
     field_validator,
     model_validator,
 )
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict, SettingsError
 
 from deedbox.domains import domain_from_config
 from deedbox.refusals import Fault, Refusal
 
 _RATE = re.compile(r"(\d{1,6})/(s|min|h)")  # count * instant must fit 63 bits
 _SPAN = {"s": 1_000, "min": 60_000, "h": 3_600_000}
+_AGENT = re.compile(r"[a-z0-9._+-]{1,64}")  # as OIP 1.2 §3.1 has it before the @, in the case we compare in
+_WORDING = {"extra_forbidden": "there is no such key", "missing": "must be set"}
+"""Of faults that pydantic words for programmers."""
 
 
 class Section(BaseModel):
@@ -58,6 +61,24 @@ def parse_rate(text: str) -> tuple[int, int]:
     return int(found[1]), _SPAN[found[2]]
 
 
+def _checked_address(text: str) -> str:
+    parse_address(text)
+    return text
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """``127.0.0.1:8470`` → (127.0.0.1, 8470); an IPv6 address stands in brackets. Never a port alone: that is all."""
+    host, _, port = text.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    digits = port.isascii() and port.isdigit() and len(port) <= 5
+    if not bare or (":" in bare) != (bare != host) or not digits or int(port) > 65_535:
+        raise ValueError("an address is written HOST:PORT, such as 127.0.0.1:8470 or [::]:443")
+    return bare, int(port)
+
+
+AddressText = Annotated[str, AfterValidator(_checked_address)]
+
+
 class Secret(Section):
     """A reference to a secret, never the secret."""
 
@@ -70,6 +91,12 @@ class Secret(Section):
         if isinstance(given, str):
             raise ValueError("a secret is a reference: { file = … } or { env = … }")
         return given
+
+    @model_validator(mode="after")
+    def _in_one_place(self) -> Secret:
+        if (self.file is None) == (self.env is None):
+            raise ValueError("a secret is in one place: { file = … } or { env = … }")
+        return self
 
     def reveal(self) -> str:
         """The secret's text, without a trailing newline."""
@@ -112,7 +139,7 @@ class NodeSection(Section):
     """``sqlite:///`` and a file, or ``postgresql://``."""
     keys: Path = Path("keys")
     """The folder of private keys, mode 0700."""
-    listen: str = "127.0.0.1:8470"
+    listen: AddressText = "127.0.0.1:8470"
     """Address and port."""
     tls: Tls = Tls()
     trusted_proxies: tuple[IPvAnyAddress, ...] = ()
@@ -123,6 +150,16 @@ class NodeSection(Section):
     """A folder with the development authority and resolver, shared by nodes of one machine; ``.test`` names only."""
     log: Literal["json", "text"] = "json"
     """One object a line, or lines for a person."""
+
+    @field_validator("agents")
+    @classmethod
+    def _names(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if not _AGENT.fullmatch(name):
+                raise ValueError(f"{name!r} is no name before an @: a-z, 0-9 and ._+-, at most 64")
+        if not names or len(set(names)) < len(names):
+            raise ValueError("name at least one agent, and each once")
+        return names
 
     @field_validator("zone")
     @classmethod
@@ -137,6 +174,8 @@ class NodeSection(Section):
     def _development_is_for_test_names(self) -> NodeSection:
         if self.development and not self.domain.endswith(".test"):
             raise ValueError("node.development works for .test domains only")
+        if self.tls.mode == "development" and not self.development:
+            raise ValueError("mode development of node.tls needs node.development")
         return self
 
 
@@ -264,10 +303,19 @@ def checked(model: type[Model], values: Mapping[str, Any], where: str) -> Model:
     try:
         return model(**values)
     except ValidationError as wrong:
-        first = wrong.errors(include_url=False, include_input=False)[0]
+        faults = wrong.errors(include_url=False, include_input=False)
+        first = min(faults, key=lambda fault: fault["type"] != "extra_forbidden")  # what is missing may be misspelt
         place = ".".join(str(part) for part in (where, *first["loc"]))
         hint = _nearest(model, first["loc"]) if first["type"] == "extra_forbidden" else ""
-        raise Refusal("bad_settings", 500, f"{place}: {first['msg']}{hint}", fault=Fault.OURS) from None
+        raise Refusal("bad_settings", 500, f"{place}: {worded(first)}{hint}", fault=Fault.OURS) from None
+    except SettingsError:
+        said = 'a variable DEEDBOX_… is not JSON where a list or a table is wanted: write \'["node", "post"]\''
+        raise Refusal("bad_settings", 500, said, fault=Fault.OURS) from None
+
+
+def worded(fault: Mapping[str, Any]) -> str:
+    """A fault that pydantic found, for whoever wrote the value."""
+    return _WORDING.get(fault["type"]) or str(fault["msg"]).removeprefix("Value error, ")
 
 
 def _nearest(model: type[BaseModel], path: tuple[int | str, ...]) -> str:

@@ -9,7 +9,7 @@ import pytest
 from pydantic import ValidationError
 
 from deedbox.refusals import Refusal
-from deedbox.settings import Secret, Section, Settings, checked, load, parse_rate
+from deedbox.settings import Secret, Section, Settings, checked, load, parse_address, parse_rate
 
 
 @pytest.fixture
@@ -86,7 +86,12 @@ def test_settings_do_not_change(file: Path) -> None:
         ("zonne = 'UTC'\n", "did you mean zone?"),
         ("[limits.inbox]\nrat = '1/s'\n", "did you mean rate?"),
         ("[limmits]\n", "did you mean limits?"),
+        ("[node_]\n", "settings.node_: there is no such key"),
         ("agents = 'node'\n", "settings.node.agents"),
+        ("agents = []\n", "settings.node.agents: name at least one"),
+        ("agents = ['node', 'node']\n", "settings.node.agents: name at least one agent, and each once"),
+        ("agents = ['Node']\n", "settings.node.agents: 'Node' is no name"),
+        ("[node.tls]\nmode = 'development'\n", "needs node.development"),
         ("zone = 'Mars/Olympus'\n", "settings.node.zone"),
         ("zone = '../UTC'\n", "settings.node.zone"),
         ("log = 'loud'\n", "settings.node.log"),
@@ -108,6 +113,8 @@ def test_an_argument_or_variable_that_is_wrong_is_named_too(file: Path, monkeypa
     assert "arguments.limits.inbox.rat" in refused(file, "", limits={"inbox": {"rat": "1/s"}})
     monkeypatch.setenv("DEEDBOX_LIMITS__INBOX__RAT", "1/s")
     assert "settings.limits.inbox.rat" in refused(file, "")
+    monkeypatch.setenv("DEEDBOX_NODE__AGENTS", "node,post")
+    assert "is not JSON where a list" in refused(file, "")
 
 
 @pytest.mark.parametrize(
@@ -158,7 +165,7 @@ def test_a_secret_is_where_its_reference_says(tmp_path: Path, monkeypatch: pytes
 def test_a_secret_itself_is_refused_and_not_repeated() -> None:
     with pytest.raises(Refusal) as no:
         checked(Smarthost, {"password": "hunter2"}, "facets.email")
-    assert "a secret is a reference" in no.value.detail
+    assert no.value.detail.startswith("facets.email.password: a secret is a reference")
     assert "hunter2" not in no.value.detail
 
 
@@ -168,8 +175,26 @@ def test_a_secret_that_is_not_there_is_said_without_guessing(monkeypatch: pytest
         Secret(env="SMTP_PASSWORD").reveal()
     with pytest.raises(Refusal, match="secret_missing"):
         Secret(file=Path("nowhere/at/all")).reveal()
+    for nowhere in ({}, {"env": "SMTP_PASSWORD", "file": "smtp"}):
+        with pytest.raises(Refusal, match="in one place"):
+            checked(Smarthost, {"password": nowhere}, "facets.email")
 
 
 @pytest.mark.parametrize(("text", "rate"), [("60/min", (60, 60_000)), ("3/s", (3, 1_000)), ("100/h", (100, 3_600_000))])
 def test_a_rate_is_so_many_in_so_long(text: str, rate: tuple[int, int]) -> None:
     assert parse_rate(text) == rate
+
+
+@pytest.mark.parametrize(
+    "address", ["8470", ":8470", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "::1:8470", "[::1]", "a:b", "[]:1"]
+)
+def test_an_address_names_its_host_and_its_port(file: Path, address: str) -> None:
+    """A port alone would be every address of the machine."""
+    assert "HOST:PORT" in refused(file, f'listen = "{address}"\n')
+
+
+@pytest.mark.parametrize(
+    ("address", "parts"), [("127.0.0.1:0", ("127.0.0.1", 0)), ("[::]:443", ("::", 443)), ("a.test:1", ("a.test", 1))]
+)
+def test_an_address_is_a_host_and_a_port(address: str, parts: tuple[str, int]) -> None:
+    assert parse_address(address) == parts
