@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import gc
 import signal
 import socket
@@ -21,7 +22,7 @@ from deedbox.facets import Plugin
 from deedbox.node import Node
 from deedbox.outgoing import DevelopmentTrust
 from deedbox.refusals import Refusal
-from deedbox.settings import Settings
+from deedbox.settings import Settings, parse_address
 
 GRACE = 10
 FAREWELL = 0.1
@@ -112,27 +113,34 @@ class _Connection(HttpToolsProtocol):
 
 def listener(address: str) -> socket.socket:
     """A bound socket for ``host:port``; port 0 takes a free one."""
-    host, _, port = address.rpartition(":")
+    host, port = parse_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        sock.bind((host.strip("[]"), int(port)))
+        sock.bind((host, port))
     except OSError as error:
         sock.close()
-        raise Refusal("address_in_use", 500, f"cannot listen on {address}: {error.strerror}") from None
+        code = "address_in_use" if error.errno == errno.EADDRINUSE else "cannot_listen"
+        said = f"cannot listen on {address}: {error.strerror}"
+        raise Refusal(code, 500, said, next_step="name another address in node.listen, or with --listen") from None
     sock.setblocking(False)
     return sock
 
 
-def tls_context(node: Node) -> ssl.SSLContext | None:
+def tls_context(settings: Settings) -> ssl.SSLContext | None:
     """The context for the listener by the settings; nothing where a proxy speaks TLS for us."""
-    tls = node.kernel.settings.node.tls
+    tls = settings.node.tls
     if tls.mode != "files":
         return None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.load_cert_chain(str(tls.certificate), str(tls.key))
+    try:
+        context.load_cert_chain(str(tls.certificate), str(tls.key))
+    except OSError as error:
+        why = (error.reason if isinstance(error, ssl.SSLError) else error.strerror) or "not readable"
+        said = f"{tls.certificate} and {tls.key} are no chain with its private key: {why}"
+        raise Refusal("bad_certificate", 500, said, next_step="see node.tls: both in PEM, read by us alone") from None
     return context
 
 

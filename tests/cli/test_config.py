@@ -11,6 +11,7 @@ import pytest
 from tests.cli.conftest import said
 
 Founding = Callable[..., Path]
+REST = {"schema": True, "assembly": True}
 
 
 def findings(settings: Path) -> tuple[int, dict[str, Any]]:
@@ -36,6 +37,19 @@ def test_keys_that_others_may_read(found_node: Founding) -> None:
     next((settings.parent / "keys").glob("*.jwk")).chmod(0o644)
     status, found = findings(settings)
     assert (status, found["keys"]) == (1, False)
+
+
+@pytest.mark.parametrize("holds", [None, "no certificate\n"])
+def test_a_certificate_that_cannot_be_read(found_node: Founding, holds: str | None) -> None:
+    settings = found_node()
+    files = 'mode = "files"\ncertificate = "chain.pem"\nkey = "key.pem"'
+    settings.write_text(settings.read_text().replace('mode = "development"', files))
+    for name in ("chain.pem", "key.pem") if holds else ():
+        (settings.parent / name).write_text(holds or "")
+    assert findings(settings) == (1, {"settings": True, "facets": True, "keys": True, "TLS": False} | REST)
+    ended = said("serve", "--config", str(settings))
+    assert (ended.status, ended.err.count("\n")) == (1, 2)
+    assert "(bad_certificate)" in ended.err
 
 
 def test_a_facet_that_another_requires(found_node: Founding) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import sqlite3
 import stat
 from collections.abc import Callable
@@ -21,10 +22,10 @@ def test_it_serves_until_it_is_stopped(found_node: Founding, how: int) -> None:
     folder = settings.parent
     with served("--config", str(settings), folder=folder) as node:
         assert node.ready.startswith("ready: alpha.test on https://127.0.0.1:")
-        socket = folder / "control.sock"
-        assert stat.S_IMODE(socket.stat().st_mode) == 0o600
+        control = folder / "control.sock"
+        assert stat.S_IMODE(control.stat().st_mode) == 0o600
         assert node.stop(how) == 0
-        assert not socket.exists()
+        assert not control.exists()
     assert said("verify", str(folder / "deedbox.db")).status == 0
 
 
@@ -53,6 +54,17 @@ def test_without_settings_it_is_a_node_to_try(tmp_path: Path) -> None:
         assert node.stop() == 0
     assert "owner key ok_" in (tmp_path / "serve.err").read_text()
     assert list(tmp_path.glob("deedbox-try-*")) == []
+
+
+@pytest.mark.parametrize(
+    ("listen", "code"), [("{taken}", "address_in_use"), ("192.0.2.1:0", "cannot_listen"), ("8470", "HOST:PORT")]
+)
+def test_an_address_it_cannot_have(found_node: Founding, listen: str, code: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = "{}:{}".format(*other.getsockname())
+        ended = said("serve", "--config", str(found_node()), "--listen", listen.format(taken=taken))
+    assert ended.status in (1, 2)
+    assert code in ended.err
 
 
 def test_it_does_not_start_behind_its_schema(found_node: Founding) -> None:

@@ -111,6 +111,7 @@ def checked(settings: Settings) -> Report:
     report.facets = [_facet(each, settings) for each in classes]
     report.add("facets", True, ", ".join(each.facet.name for each in classes))
     _check_keys(report, settings)
+    _check_tls(report, settings)
     if _check_schema(report, settings, classes):
         _check_assembly(report, settings)
     return report
@@ -140,6 +141,18 @@ def _check_keys(report: Report, settings: Settings) -> None:
         report.add("keys", False, f"others may read {', '.join(open_to_others)}")
     else:
         report.add("keys", True, f"only we can read {folder}{owner}")
+
+
+def _check_tls(report: Report, settings: Settings) -> None:
+    """Told of only where the node speaks TLS with files of its own."""
+    from deedbox.serve import tls_context
+
+    tls = settings.node.tls
+    try:
+        if tls_context(settings) is not None:
+            report.add("TLS", True, f"with {tls.certificate}")
+    except Refusal as refusal:
+        report.add("TLS", False, f"{refusal.detail}; {refusal.next_step}")
 
 
 def _mode(path: Path) -> int:

@@ -41,7 +41,7 @@ class Opened:
         with ExitStack() as stack:
             sock = stack.enter_context(serve.listener(self.node.kernel.settings.node.listen))
             if self.switch is None or self.node.kernel.settings.node.tls.mode in ("proxy", "files"):
-                yield sock, serve.tls_context(self.node)
+                yield sock, serve.tls_context(self.node.kernel.settings)
             else:
                 yield sock, stack.enter_context(self.switch.serving(sock.getsockname()[1]))
 
