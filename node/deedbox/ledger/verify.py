@@ -81,9 +81,9 @@ class Counts:
 class Verdict:
     """The answer.
 
-    ``size`` counts the entries found right and ``root`` is theirs (``None`` if broken); for a fork, they are the size of
-    which others hold another root, and ours. ``first_bad`` is the first entry that is wrong or missing, ``None`` if it
-    cannot be told.
+    ``size`` counts the entries found right and ``root`` is theirs (``None`` if broken); for a fork, they are the size
+    of which others hold another root, and ours. ``first_bad`` is the first entry that is wrong or missing, ``None`` if
+    it cannot be told.
     """
 
     state: State
