@@ -180,10 +180,19 @@ class SealedAuthenticator:
         if principal.verified:
             spend_quota(unit, f"inbox/{principal.domain}", self._rate, intent.at)
         else:
-            spend_quota(unit, f"unverified/{principal.domain}", self._unverified, intent.at)
-            spend_quota(unit, "unverified/", self._unverified_in_all, intent.at)
+            self._spend_unproven(unit, principal.domain, intent.at)
         _hold_against(unit, intent, proof)
         return principal
+
+    def _spend_unproven(self, unit: Unit, domain: str, now: int) -> None:
+        """Charge a name and all names together, or neither: a refused one leaves no row behind."""
+        mark = unit.mark()
+        try:
+            spend_quota(unit, f"unverified/{domain}", self._unverified, now)
+            spend_quota(unit, "unverified/", self._unverified_in_all, now)
+        except Refusal:
+            unit.take_back(mark)
+            raise
 
 
 def _found(envelope: Envelope, *, verified: bool = True) -> Found:

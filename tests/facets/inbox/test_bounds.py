@@ -19,6 +19,7 @@ async def test_all_names_that_are_made_up_have_one_allowance(start: Start) -> No
     made_up = [home.letter(sender=f"a@n{number}.example", pair=pair) for number in range(49)]
     heard = [(await home.running.post("/oip/inbox", letter)).status for letter in made_up]
     assert heard == [200] * 48 + [429]
+    assert len(await home.rows("select key from govern_quota where key like 'unverified/n%'")) == 48
     assert (await home.say()).kind == "result"
     assert len(await home.rows("select id from inbox_exchange")) == 49
 
