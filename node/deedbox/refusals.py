@@ -52,5 +52,5 @@ class Refusal(Exception):
 class Unavailable(Refusal):
     """We could not decide; nothing happened and asking again later is right (fail closed)."""
 
-    def __init__(self, code: str, detail: str = "", *, retry_after: int = 5) -> None:
-        super().__init__(code, 503, detail, fault=Fault.OURS, retry_after=retry_after)
+    def __init__(self, code: str, detail: str = "", *, next_step: str = "", retry_after: int = 5) -> None:
+        super().__init__(code, 503, detail, next_step=next_step, fault=Fault.OURS, retry_after=retry_after)

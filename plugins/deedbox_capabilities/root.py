@@ -22,7 +22,7 @@ def root_secret(folder: Path, entropy: Callable[[int], bytes]) -> bytes:
     if not path.exists():
         _make(path, b64url(entropy(SIZE)))
     if path.stat().st_mode & 0o077:
-        raise _refusal("key_file_exposed", f"others have access to {FILE}", "chmod 600 it")
+        raise _refusal("key_file_exposed", f"others have access to {FILE}", f"chmod 600 {path}")
     try:
         secret = unb64url(path.read_text().strip())
     except Refusal:

@@ -67,6 +67,18 @@ def test_a_database_that_is_not_there(found_node: Founding) -> None:
     assert "assembly" not in found
 
 
+@pytest.mark.parametrize("command", [("serve",), ("config", "check"), ("verify",), ("mint", "row:UPPER")])
+@pytest.mark.parametrize("url", ["sqlite:///noise.db", "postgresql://me@127.0.0.1:1/none"])
+def test_a_database_that_does_not_answer(found_node: Founding, command: tuple[str, ...], url: str) -> None:
+    settings = found_node()
+    (settings.parent / "noise.db").write_bytes(b"noise" * 1000)
+    settings.write_text(settings.read_text().replace("sqlite:///deedbox.db", url))
+    ended = said(*command, "--config", str(settings))
+    assert (ended.status, "Traceback" in ended.err) == (1, False)
+    why = "file is not a database" if url.startswith("sqlite") else "connection failed"
+    assert why in (ended.out if command == ("config", "check") else ended.err)
+
+
 def test_a_slip_names_the_nearest_key(found_node: Founding) -> None:
     settings = found_node()
     settings.write_text(settings.read_text().replace("zone =", "zonne ="))

@@ -87,8 +87,9 @@ def test_agents_are_named_in_the_file_and_have_keys(found_node: Founding) -> Non
     assert len(list((settings.parent / "keys").glob("*.jwk"))) == 3
 
 
-def test_a_server_that_does_not_answer_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_does_not_answer_is_told_with_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DEEDBOX_NODE__DATABASE", f"postgresql://nobody@127.0.0.1:{free_port()}/nothing")
     ended = said("init", "node.example", "--folder", str(tmp_path / "new"))
-    assert (ended.status, ended.err.count("\n")) == (1, 1)
+    assert (ended.status, ended.err.count("\n")) == (1, 2)
     assert "store_unavailable" in ended.err
+    assert "connection failed" in ended.err

@@ -63,6 +63,8 @@ def test_an_export_says_the_same_as_the_database(settings: Path, tmp_path: Path)
     assert piped.status == 0
     again = said("ledger", "export", str(target), "--config", str(settings))
     assert "(already_there)" in again.err
+    nowhere = said("ledger", "export", str(tmp_path / "no" / "where"), "--config", str(settings))
+    assert (nowhere.status, nowhere.err.count("\n")) == (1, 1)
 
 
 def test_an_export_without_payloads_shows_no_contents(settings: Path) -> None:

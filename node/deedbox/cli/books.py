@@ -43,6 +43,7 @@ def book(path: str, *, payloads: bool = True) -> Iterator[Source]:
 def own_book(settings: Settings, *, payloads: bool = True) -> Iterator[Source]:
     """A node's own ledger, beside the running node or without it; one on PostgreSQL is first copied into a file."""
     from deedbox.storage.database import sqlite_path
+    from deedbox.storage.migrate import no_database
 
     path = sqlite_path(settings.node.database)
     if path is None:
@@ -53,7 +54,7 @@ def own_book(settings: Settings, *, payloads: bool = True) -> Iterator[Source]:
     elif path.exists():
         yield SqliteFile(path, payloads=payloads)
     else:
-        raise Refusal("unreadable_ledger", 404, f"there is no database {path}", next_step="run: deedbox init")
+        raise no_database(path)
 
 
 def own_keys(settings: Settings) -> tuple[VerifierKey, ...]:
@@ -72,10 +73,11 @@ def own_keys(settings: Settings) -> tuple[VerifierKey, ...]:
 def reading(settings: Settings) -> Iterator[Reader]:
     """A read connection to a node's database, beside the running node or without it."""
     from deedbox.storage.database import Reader, connect, sqlite_path
+    from deedbox.storage.migrate import no_database
 
     path = sqlite_path(settings.node.database)
     if path is not None and not path.exists():
-        raise Refusal("schema_missing", 500, f"there is no database {path}", next_step="run: deedbox init")
+        raise no_database(path)
     connection = connect(settings.node.database, writing=False)
     try:
         yield Reader(connection)

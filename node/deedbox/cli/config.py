@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from deedbox.cli.settings import settings_of
-from deedbox.cli.telling import Told, config_option, json_option, tell_json, tell_table
+from deedbox.cli.telling import Told, config_option, json_option, mendable, tell_json, tell_table
 from deedbox.refusals import Refusal, Unavailable
 
 if TYPE_CHECKING:
@@ -165,7 +165,10 @@ def _check_schema(report: Report, settings: Settings, classes: list[type[Plugin]
 
     try:
         require_current(settings.node.database, schema_histories(classes))
-    except Refusal as refusal:
+    except Exception as error:
+        refusal = mendable(error)
+        if refusal is None:
+            raise
         report.add("schema", False, f"{refusal.detail}; {refusal.next_step}")
         return False
     report.add("schema", True, "is this release's")

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from deedbox.refusals import Refusal
+from deedbox.refusals import Fault, Refusal, Unavailable
 
 JSON = "deedbox.json"
 """In a context's meta: whether the answer is for a machine."""
@@ -53,9 +53,25 @@ def refusals_told(ctx: click.Context) -> Iterator[None]:
     """A refusal ends the command with status 1: a line for people, a JSON value for machines."""
     try:
         yield
-    except Refusal as refusal:
+    except Exception as error:
+        refusal = mendable(error)
+        if refusal is None:
+            raise
         tell_refusal(refusal, as_json=bool(ctx.meta.get(JSON)))
         ctx.exit(REFUSED)
+
+
+def mendable(error: Exception) -> Refusal | None:
+    """A refusal, or what an operator can mend as one: a file that cannot be had, a database that does not open."""
+    from deedbox.storage.faults import first_line, unusable
+
+    if isinstance(error, Unavailable) and error.__cause__ is not None:  # its owner is told why, which callers are not
+        error.next_step = error.next_step or first_line(error.__cause__)
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, OSError) and error.filename is not None:
+        return Refusal("unusable_file", 500, f"{error.filename}: {error.strerror}", fault=Fault.OURS)
+    return unusable(error)
 
 
 def tell_refusal(refusal: Refusal, *, as_json: bool) -> None:

@@ -253,7 +253,7 @@ def load_pair(path: Path) -> Pair:
             _only_owner(os.fstat(file.fileno()).st_mode, path, "600")
             raw = file.read()
     except FileNotFoundError:
-        raise _key_file("key_file_missing", f"no key at {path.name}", "Make one, or restore it.") from None
+        raise _key_file("key_file_missing", f"no key at {path.name}", "restore the folder of keys") from None
     try:
         jwk = admit(raw, limit=4096)
     except Refusal:

@@ -120,8 +120,9 @@ class Database:
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            while not task.done():  # the driver may swallow a cancellation that meets a notice (Python 3.11's wait_for)
+                task.cancel()
+                await asyncio.wait({task}, timeout=0.1)
 
     def outdated(self) -> str | None:
         """What an operator should know of the engine's version, if it is too old (fed:G2)."""
@@ -158,5 +159,9 @@ def _take_lock(path: Path | None) -> int | None:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         os.close(handle)
-        raise Unavailable("database_in_use", f"another process keeps {path.name}") from None
+        raise Unavailable(
+            "database_in_use",
+            f"another process keeps {path.name}",
+            next_step="stop that one first",
+        ) from None
     return handle

@@ -15,6 +15,8 @@ from deedbox.storage.connection import Connection
 from deedbox.storage.database import connect, sqlite_path
 
 KERNEL = Path(__file__).parent / "migrations"
+BEHIND, AHEAD = "schema_behind", "schema_ahead"
+NO_WAY_DOWN = "install the release that made it, or restore the backup made before"
 UPGRADE_LOCK = 0x64656565
 _ALONE = f"select pg_advisory_xact_lock({UPGRADE_LOCK})"
 
@@ -50,27 +52,44 @@ def standing(connection: Connection, facet: str) -> str | None:
 def require_current(url: str, wanted: Mapping[str, Path]) -> None:
     """Refuse to work behind or ahead of the schema; says which command helps."""
     if (path := sqlite_path(url)) is not None and not path.exists():
-        raise Refusal(
-            "schema_missing", 500, "there is no database yet", next_step="run: deedbox init", fault=Fault.OURS
-        )
+        raise no_database(path)
+    for different in _differences(url, wanted):
+        raise different
+
+
+def no_database(path: Path) -> Refusal:
+    return Refusal(
+        "schema_missing",
+        500,
+        f"there is no database {path}",
+        next_step="restore it; or run: deedbox init --upgrade, which begins an empty one with new keys",
+        fault=Fault.OURS,
+    )
+
+
+def _differences(url: str, wanted: Mapping[str, Path]) -> list[Refusal]:
+    """What is not at its head, a database that is further than us first: no command of ours helps there."""
     connection = connect(url, writing=False)
     try:
-        for facet, folder in wanted.items():
-            have, want = standing(connection, facet), head(folder)
-            if have != want:
-                raise Refusal(
-                    "schema_ahead" if have and have > want else "schema_behind",
-                    500,
-                    f"facet {facet}: the database is at {have or 'nothing'}, this release wants {want}",
-                    next_step="run: deedbox init --upgrade",
-                    fault=Fault.OURS,
-                )
+        found = [(facet, standing(connection, facet), head(folder)) for facet, folder in wanted.items()]
     finally:
         connection.close()
+    ahead = [_difference(AHEAD, *each, NO_WAY_DOWN) for each in found if each[1] and each[1] > each[2]]
+    behind = [_difference(BEHIND, *each, "run: deedbox init --upgrade") for each in found if (each[1] or "") < each[2]]
+    return ahead + behind
+
+
+def _difference(code: str, facet: str, have: str | None, want: str, next_step: str) -> Refusal:
+    said = f"facet {facet}: the database is at {have or 'nothing'}, this release wants {want}"
+    return Refusal(code, 500, said, next_step=next_step, fault=Fault.OURS)
 
 
 def upgrade(url: str, wanted: Mapping[str, Path]) -> None:
-    """Bring every history to its head, each in a transaction of its own."""
+    """Bring every history to its head, each in a transaction of its own; refuses one that is ahead of us."""
+    if (path := sqlite_path(url)) is None or path.exists():
+        for different in _differences(url, wanted):
+            if different.code == AHEAD:
+                raise different
     engine = _engine(url)
     try:
         for facet, folder in wanted.items():
