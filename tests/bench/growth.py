@@ -46,7 +46,7 @@ def growth(pair: Pair) -> Figures:
 
 def _leave_models(node: Node) -> None:
     """One query and one invoke, of whose traces the past is made."""
-    for capability in (None, node.capability):
+    for capability in (None, node.mint()):
         target = node.inbox
         plan = Plan(target.url, target.recipient, target.pid, 4, 4, 2, capability=capability)
         answer_of(python("tests.bench.load"), plan_text(plan))

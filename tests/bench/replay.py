@@ -21,7 +21,7 @@ from deedbox.ledger.verify import Trust, verify
 from tests.bench.process import resident_mb
 
 RUN = 256
-TURNS = 3
+TURNS = 2
 EARLY = 100_000
 _ROWS = "select seq, header, leaf from ledger_entry order by seq"
 

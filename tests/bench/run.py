@@ -27,8 +27,8 @@ from tests.bench.subject import SubjectMissing, make_node, serve_node, start_nod
 from tests.bench.target import Figures, best, cheapest, cores, start_floor, take_turns  # noqa: E402
 from tests.postgres import NoServer, cluster  # noqa: E402
 
-FULL_TURNS, FULL_COUNT = 4, 6_000
-SMALL_TURNS, SMALL_COUNT = 2, 2_000
+FULL_TURNS, FULL_COUNT = 4, 5_000
+SMALL_TURNS, SMALL_COUNT = 2, 1_500
 
 
 @dataclass
@@ -99,7 +99,7 @@ def _beside_the_floor(folder: Path, report: Report) -> Figures:
             report.results["ready_s"] = ready_s(settings)
             node = open_.enter_context(serve_node(settings))
             report.results["idle_mb"] = idle_mb(node)
-            targets += [node.inbox, replace(node.inbox, name="node-invoke", capability=node.capability)]
+            targets += [node.inbox, replace(node.inbox, name="node-invoke", capability=node.mint())]
         with report.measuring("envelopes.postgres_ratio"):
             url = open_.enter_context(cluster())
             targets.append(open_.enter_context(start_node(folder, database=url, name="node-postgres")).inbox)

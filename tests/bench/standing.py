@@ -11,11 +11,11 @@ from tests.bench.process import resident_mb
 from tests.bench.subject import Node, SubjectMissing, served
 
 _SETTLING_SECONDS = 2.0
-_TRIES, _STARTS = 5, 3
+_TRIES, _STARTS = 10, 3
 
 
 def help_ms() -> float:
-    """Wall time of ``deedbox --help``, the best of five, milliseconds."""
+    """Wall time of ``deedbox --help``, the best of ten, milliseconds."""
     command = Path(sys.executable).parent / "deedbox"
     if not command.exists():
         raise SubjectMissing("no deedbox command beside this Python: the project is not installed")

@@ -32,10 +32,17 @@ class SubjectMissing(Exception):
 
 @dataclass(frozen=True)
 class Node:
-    """A running node: where it takes envelopes, and a capability it minted for us."""
+    """A running node and where it takes envelopes."""
 
     inbox: Target
-    capability: str
+    settings: Path
+
+    def mint(self) -> str:
+        """A capability for the load's invokes, of any number of uses."""
+        terms = ("row:ECHO", "--uses", "0", "--audience", DOMAIN)
+        told = deedbox("mint", *terms, "--config", str(self.settings), "--json")
+        token: str = orjson.loads(told)["value"]["share_token"]
+        return token
 
 
 @contextmanager
@@ -73,12 +80,9 @@ def serve_node(settings: Path) -> Iterator[Node]:
     """The node of a settings file while the block lasts, and its senders' domain beside it."""
     place = settings.parent
     with published_senders(_trust_of(place)), served(settings, place / "log") as (pid, port, _):
-        token = deedbox(
-            *("mint", "row:ECHO", "--config", str(settings), "--json", "--uses", "0", "--audience", DOMAIN),
-        )
         url = f"http://127.0.0.1:{port}/oip/inbox"
         target = Target(place.name, url, f"node@{NODE_DOMAIN}", pid, _published(port))
-        yield Node(target, orjson.loads(token)["value"]["share_token"])
+        yield Node(target, settings)
 
 
 def _trust_of(place: Path) -> Path:
