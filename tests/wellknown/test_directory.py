@@ -226,7 +226,10 @@ class Plain:
 async def test_only_the_owner_confirms_a_key(scene: Scene) -> None:
     given = {"agent": BETA, "thumbprint": NEW.public.thumbprint}
     reply = await scene.node.govern(Intent("test", scene.clock.now(), "PEER_KEY_CONFIRM", given, Plain()))
+    found = scene.node.catalog.get("PEER_KEY_CONFIRM")
     assert (reply.outcome.code, reply.outcome.status) == ("not_allowed", 403)
+    assert found is not None
+    assert not found.listed  # a token opens only what is listed, however wide its scope
 
 
 async def test_doctor_is_told_of_keys_that_wait(scene: Scene) -> None:

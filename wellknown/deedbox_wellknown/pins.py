@@ -71,6 +71,7 @@ def confirm_key(kernel: Kernel) -> Object[ChangedKey]:
         arguments=ChangedKey,
         runner=Inside(confirm),
         sensitive=True,
+        listed=False,  # nothing but the owner's word opens what is not listed
         idempotent=False,
     )
 
