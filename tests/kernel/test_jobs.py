@@ -302,6 +302,14 @@ async def test_a_failure_is_tried_again_later_and_later_with_jitter(
     assert all(500 * 10**n < wait <= 1000 * 10**n for n, wait in enumerate(waits, 1))
 
 
+async def test_a_bell_that_rings_while_it_stops_does_not_hold_it(start: Callable[..., Awaitable[Node]]) -> None:
+    node = await start(errand=Diary())
+    async with asyncio.timeout(30):
+        for number in range(30):
+            async with working(node):
+                await make(node, "errand", f"{number}")
+
+
 async def test_a_refusal_that_says_when_is_heeded(start: Callable[..., Awaitable[Node]], clock: FrozenClock) -> None:
     async def busy(node: Node, payload: Mapping[str, Any]) -> None:
         raise Refusal("busy", 503, retry_after=900)
@@ -322,8 +330,13 @@ async def test_after_the_last_try_it_is_a_visible_failure_and_an_entry(
 
     node = await start({"errand": {"delay": lambda n: None if n >= 2 else 10}}, errand=broken)
     await make(node, "errand", "a")
+
+    async def tried() -> bool:
+        found = await row(node, "a")
+        return (found.attempts, found.lease_token) == (1, None)
+
     async with working(node, poll=POLL):
-        await until(lambda: asyncio.sleep(0.01, True))
+        await until(tried)
         clock.advance(1)
         await ended(node, "a")
     found = await row(node, "a")

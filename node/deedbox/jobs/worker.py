@@ -93,7 +93,8 @@ class Worker:
             except Exception:
                 self._node.log.exception("jobs_failed")
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._rung.wait(), self._poll)
+                async with asyncio.timeout(self._poll):  # wait_for may swallow a cancellation (Python 3.11)
+                    await self._rung.wait()
 
     async def leave(self) -> None:
         """Let what runs end, for a while; then put it back."""
