@@ -8,6 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.cli.conftest import said
 
 Founding = Callable[..., Path]
@@ -80,6 +82,14 @@ def test_a_no_is_told_with_its_code(found_node: Founding) -> None:
     assert (ended.status, ended.value["error"]) == (1, "unknown_capability")
     ended = said("mint", "act", "--uses", "0", "--config", str(settings))
     assert "(unlimited_not_explicit)" in ended.err
+
+
+@pytest.mark.parametrize(
+    "terms", [("UPPER",), ("rowUPPER",), ("row:UPPER", "--ttl", "5"), ("row:UPPER", "--max-body-bytes", "-1")]
+)
+def test_a_slip_mints_nothing(terms: tuple[str, ...]) -> None:
+    """On the wire these would be clamped, and a word that is no scope would be ``read``."""
+    assert said("mint", *terms, "--config", "nowhere.toml").status == 2
 
 
 def test_settings_are_needed(tmp_path: Path, monkeypatch: Any) -> None:

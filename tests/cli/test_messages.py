@@ -47,6 +47,15 @@ def test_what_cannot_be_delivered_stays_in_the_outbox(found_node: Founding) -> N
     assert standing["detail"].startswith("recipient_unresolvable:")
 
 
+def test_what_no_facet_offers_is_refused_with_the_facet(found_node: Founding) -> None:
+    settings = found_node()
+    text = settings.read_text().replace("[facets.https]", "# ").replace("[facets.capabilities]", "# ")
+    settings.write_text(text)
+    for command, facet in ((("send", "a@b.test", "query"), "https"), (("mint", "row:UPPER"), "capabilities")):
+        ended = said(*command, "--config", str(settings))
+        assert (ended.status, f"add a table [facets.{facet}]" in ended.err) == (1, True)
+
+
 def test_what_is_no_agent_is_refused(found_node: Founding) -> None:
     ended = said("send", "nobody", "query", "--config", str(found_node()))
     assert ended.status == 1
@@ -70,5 +79,11 @@ def test_a_body_is_what_the_options_say() -> None:
     assert body_of("invoke", None, None, "UPPER", "x") == {"key": "UPPER", "args": "x"}
     with pytest.raises(click.BadParameter):
         body_of("query", None, "[1]", None, None)
-    with pytest.raises(click.UsageError):
-        body_of("invoke", None, None, None, "x")
+    for given in (
+        ("invoke", None, None, None, "x"),
+        ("query", "hello", "{}", None, None),
+        ("query", None, None, "UPPER", None),
+        ("invoke", None, "{}", "UPPER", None),
+    ):
+        with pytest.raises(click.UsageError):
+            body_of(*given)

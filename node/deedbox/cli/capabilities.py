@@ -11,19 +11,30 @@ from deedbox.cli.settings import settings_of
 from deedbox.cli.telling import Told, config_option, json_option, tell_json, tell_table
 
 MINT, REVOKE, EXPLAIN = "CAPABILITY_MINT", "CAPABILITY_REVOKE", "CAPABILITY_EXPLAIN"
+LIFE, MOST_USES, LARGEST_BODY = (60, 604_800), 999_999, 1_000_000
+"""What the facet would clamp to in silence (OIP 1.2 §14.5)."""
 SHOWN = ("fingerprint", "scope", "audience", "max_uses", "expires_at", "purpose", "risk_ceiling", "contract_hash")
 
 
+def _scope(_: click.Context, __: click.Parameter, given: str) -> str:
+    """On the wire a word that is no scope means ``read`` (OIP 1.2 §14.5); a slip of the owner's must not open that."""
+    if given not in ("read", "act") and not given.startswith(("row:", "rows:", "pfx:")):
+        raise click.BadParameter("a scope is read, act, row:KEY, rows:KEY,KEY or pfx:PREFIX")
+    return given
+
+
 @click.command(cls=Told, example="deedbox mint row:UPPER --audience node@peer.example --uses 3 --ttl 3600")
-@click.argument("scope")
+@click.argument("scope", callback=_scope)
 @click.option("--audience", metavar="AGENT|DOMAIN", help="Who alone may use it, in a signed message.")
-@click.option("--uses", type=click.IntRange(0), default=1, show_default=True, help="How often; 0 has no end.")
-@click.option("--ttl", type=int, default=86_400, show_default=True, help="Seconds it lives.")
+@click.option(
+    "--uses", type=click.IntRange(0, MOST_USES), default=1, show_default=True, help="How often; 0 has no end."
+)
+@click.option("--ttl", type=click.IntRange(*LIFE), default=86_400, show_default=True, help="Seconds it lives.")
 @click.option("--purpose", default="", help="What it is for; told to its holder.")
 @click.option("--actor", default="", help="Who is meant to hold it.")
 @click.option("--risk-ceiling", type=click.Choice(["low", "high"]), default="low", show_default=True)
 @click.option("--body-fixed", default="", metavar="TEXT", help="The only arguments it may be used with.")
-@click.option("--max-body-bytes", type=int, default=0, help="The most bytes of arguments.")
+@click.option("--max-body-bytes", type=click.IntRange(1, LARGEST_BODY), help="The most bytes of arguments.")
 @click.option("--owner-gate", is_flag=True, help="It may be explained, but only the owner runs it.")
 @click.option("--unlimited", is_flag=True, help="Needed to mint scope act without an end of uses.")
 @config_option
@@ -33,7 +44,7 @@ def mint(scope: str, config: str | None, as_json: bool, audience: str | None, **
 
     SCOPE is read, act, row:KEY, rows:KEY,KEY or pfx:PREFIX.
     """
-    given = {name: value for name, value in terms.items() if value not in ("", False)}
+    given = {name: value for name, value in terms.items() if value not in ("", None, False)}
     told = _asked(config, MINT, {"scope": scope, "aud": audience or "", **given})
     if as_json:
         tell_json(told)
@@ -85,7 +96,7 @@ def fingerprint(capability: str) -> str:
 def _asked(config: str | None, object_key: str, arguments: dict[str, Any]) -> dict[str, Any]:
     from deedbox.cli.opening import ask
 
-    return ask(settings_of(config), object_key, arguments)
+    return ask(settings_of(config), object_key, arguments, facet="capabilities")
 
 
 def _text(value: Any) -> str:

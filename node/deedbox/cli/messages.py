@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, datetime
 from typing import Any
 
 import rich_click as click
@@ -56,7 +57,7 @@ def send(
     arguments |= {name: value for name, value in how.items() if value}
     if capability:
         arguments["capability"] = token_from(capability)
-    told = ask(settings_of(config), SEND, arguments)
+    told = ask(settings_of(config), SEND, arguments, facet="https")
     sent = told["value"]
     tell_json(told) if as_json else _tell(sent)
     ctx.exit(0 if sent["state"] == "delivered" and sent["response_verified"] else 1)
@@ -64,6 +65,11 @@ def send(
 
 def body_of(kind: str, text: str | None, body: str | None, key: str | None, args: str | None) -> dict[str, Any]:
     """The body the options stand for."""
+    run = key is not None or args is not None
+    if (text is not None) + (body is not None) + run > 1:
+        raise click.UsageError("say the body once: --text, or --body, or for an invoke --key and --args")
+    if run and kind != "invoke":
+        raise click.UsageError("--key and --args are for an invoke")
     if body is not None:
         try:
             found = json.loads(body)
@@ -96,12 +102,18 @@ def token_from(place: str) -> str:
     return found.strip()
 
 
+def _instant(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds // 1000, UTC).isoformat()
+
+
 def _tell(sent: dict[str, Any]) -> None:
     click.echo(f"{sent['message_id']}  {sent['kind']} to {sent['recipient']}: {sent['state']}")
     click.echo(f"  conversation {sent['conversation']}")
     click.echo(f"  body sha256  {sent['body_sha256']}")
     if sent["detail"]:
         click.echo(f"  {sent['detail']}")
+    if sent["next_at"] is not None:
+        click.echo(f"  tried again while the node serves, until {_instant(sent['not_after'])}")
     if sent["response_id"] is None:
         return
     proven = "verified" if sent["response_verified"] else "NOT verified"

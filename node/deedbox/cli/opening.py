@@ -66,14 +66,17 @@ async def opened(settings: Settings, *, level: int = logging.ERROR) -> AsyncIter
         await kernel.close()
 
 
-def ask(settings: Settings, object_key: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def ask(settings: Settings, object_key: str, arguments: Mapping[str, Any], *, facet: str) -> dict[str, Any]:
     """Ask the node for something as its owner: the running one, else one opened for this question.
 
-    The answer is ``{"ok": true, "value": …, "receipt": …}``; a no is raised as the refusal it was.
+    ``facet`` is the one that offers it. The answer is ``{"ok": true, "value": …, "receipt": …}``; a no is raised as
+    the refusal it was.
     """
     told = _asked(settings, object_key, arguments)
     if told.get("ok"):
         return told
+    if told.get("error") == "unknown_object":
+        raise Refusal("facet_missing", 404, f"this needs the facet {facet}", next_step=f"add a table [facets.{facet}]")
     raise Refusal(
         str(told.get("error")),
         int(told.get("status") or 500),
