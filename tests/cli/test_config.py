@@ -79,6 +79,18 @@ def test_a_database_that_does_not_answer(found_node: Founding, command: tuple[st
     assert why in (ended.out if command == ("config", "check") else ended.err)
 
 
+@pytest.mark.parametrize("command", [("serve",), ("mint", "row:UPPER"), ("config", "check")])
+def test_a_domain_that_is_not_the_databases(found_node: Founding, command: tuple[str, ...]) -> None:
+    settings = found_node()
+    text = settings.read_text()
+    settings.write_text(text.replace('domain = "alpha.test"', 'domain = "gamma.test"'))
+    ended = said(*command, "--config", str(settings))
+    assert ended.status == 1
+    assert "this database is that of alpha.test" in ended.out + ended.err
+    settings.write_text(text)
+    assert said("verify", "--config", str(settings)).status == 0
+
+
 def test_a_slip_names_the_nearest_key(found_node: Founding) -> None:
     settings = found_node()
     settings.write_text(settings.read_text().replace("zone =", "zonne ="))

@@ -87,6 +87,7 @@ def file_of(folder: Path, thumbprint: str) -> Path:
 
 def ensure(unit: Unit, domain: str, names: Sequence[str], folder: Path, entropy: Entropy) -> Agents:
     """Read the keys the table lists, making the first one for each agent that has none."""
+    _is_ours(unit, domain)
     held: dict[str, list[HeldKey]] = {}
     for name in names:
         agent = f"{name}@{domain}"
@@ -97,6 +98,18 @@ def ensure(unit: Unit, domain: str, names: Sequence[str], folder: Path, entropy:
     if not isinstance(ledger, Ed25519Pair):
         raise Refusal("bad_key", 500, "the ledger's key is not Ed25519", fault=Fault.OURS)
     return Agents(domain, held, ledger)
+
+
+def _is_ours(unit: Unit, domain: str) -> None:
+    """A slip in the domain would sign a head in another's name, into a ledger that can never lose it again."""
+    asked = "select agent from identity_key where agent <> :ledger and agent not like :ours limit 1"
+    found = unit.one(asked, ledger=LEDGER, ours=f"%@{domain}")
+    if found is None:
+        return
+    other = found.agent.rpartition("@")[2]
+    said = f"this database is that of {other}, and the settings say {domain}"
+    step = "a node keeps its domain for ever: correct node.domain, or begin another with deedbox init"
+    raise Refusal("another_domain", 500, said, next_step=step, fault=Fault.OURS)
 
 
 def _listed(unit: Unit, agent: str) -> list[Any]:
