@@ -52,6 +52,22 @@ def test_the_nodes_own_ledger(settings: Path) -> None:
     assert "not checked: the length" in said("verify", "--config", str(settings)).out
 
 
+def test_a_ledger_that_the_key_given_did_not_sign(settings: Path, tmp_path: Path) -> None:
+    """A stranger writes a ledger in somebody's name: it agrees with itself, and the name's key says no."""
+    forged, target = tmp_path / "forged", tmp_path / "forged.jsonl"
+    founding = ("init", "alpha.test", "--folder", str(forged), "--development", str(tmp_path / "development"))
+    assert said(*founding).status == 0
+    said("mint", "row:UPPER", "--config", str(forged / "deedbox.toml"))
+    said("ledger", "export", str(target), "--config", str(forged / "deedbox.toml"))
+    genuine = said("init", "--upgrade", "--folder", str(settings.parent), "--json").value["ledger_key"]
+    assert said("verify", str(target), "--origin", "alpha.test").status == 0
+    ended = said("verify", str(target), "--key", genuine)
+    assert (ended.status, "(unknown_signer)" in ended.err) == (1, True)
+    told = said("verify", str(target), "--key", genuine, "--json")
+    assert (told.status, told.value["ok"], told.value["error"]) == (1, False, "unknown_signer")
+    assert said("verify", str(settings.parent / "deedbox.db"), "--key", genuine).status == 0
+
+
 def test_an_export_says_the_same_as_the_database(settings: Path, tmp_path: Path) -> None:
     target = tmp_path / "ledger.jsonl"
     assert said("ledger", "export", str(target), "--config", str(settings)).status == 0

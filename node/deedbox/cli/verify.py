@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from deedbox.ledger.verify import Progress, Verdict, Witnessed
 
 TOLD_EVERY = 16_384
+FOREIGN = "unknown_signer"
 
 
 @click.command(cls=Told, example="deedbox verify export.jsonl --key VKEY --checkpoint kept-by-a-peer.note")
@@ -50,7 +51,7 @@ def verify(
 
     Without LEDGER it is that of the settings. The first bad entry is named, and so is what was not checked: a ledger
     that agrees with itself may have been cut at its end, and only a head that others kept shows that. Ends with
-    status 1 if anything is wrong.
+    status 1 if anything is wrong, or if no --key that was given signed it.
     """
     from deedbox.ledger.checkpoint import VerifierKey, WitnessPolicy
     from deedbox.ledger.verify import Trust
@@ -63,8 +64,14 @@ def verify(
         kept = (*map(_head, heads), *(_noted(note, known or source.keys) for note in notes))
         trust = Trust(origin or own_origin, known, policy, kept, payload_form=thorough)
         verdict = verify_source(source, trust, _progress())
-    tell_json(verdict.as_json()) if as_json else _tell(verdict)
-    ctx.exit(0 if verdict.good else 1)
+    foreign = bool(keys) and verdict.good and verdict.counts.entries > 0 and not verdict.counts.checkpoints_signed
+    if as_json:
+        tell_json(verdict.as_json() | ({"ok": False, "error": FOREIGN} if foreign else {}))
+    else:
+        _tell(verdict)
+        if foreign:
+            raise Refusal(FOREIGN, 403, "no key that was given signed any head: anybody may have written this ledger")
+    ctx.exit(0 if verdict.good and not foreign else 1)
 
 
 @contextmanager
@@ -100,9 +107,7 @@ def _noted(path: str, keys: tuple[VerifierKey, ...]) -> Witnessed:
 
     signed = SignedCheckpoint.parse(Path(path).read_bytes())
     if not signed.signers(keys):
-        raise Refusal(
-            "unknown_signer", 403, f"{path}: no known key of the ledger signed it", next_step="give its --key"
-        )
+        raise Refusal(FOREIGN, 403, f"{path}: no known key of the ledger signed it", next_step="give its --key")
     return Witnessed(signed.checkpoint.size, signed.checkpoint.root, Path(path).name)
 
 
