@@ -1,8 +1,8 @@
 """The bare-ASGI floor, the yardstick of ``envelopes.ratio_to_floor``: the bare steps behind uvicorn, uvloop, httptools.
 
-Verification and the reply's signature run on the loop thread. Groups of up to 256 share a commit, in one of two ways:
-``thread`` gives a writer thread the whole group, as the node does, whose units run a plugin's code (this is the
-yardstick); ``loop`` inserts on the loop thread and leaves only the commit to a second one, which is faster.
+Verification and the reply's signature run on the loop thread. Groups of up to 256 share a commit, in one of two ways,
+as the node's do: ``thread`` gives a writer thread the whole group, which is what PostgreSQL wants; ``loop`` inserts on
+the loop thread and leaves only the commit to a second one, which suits SQLite and is faster. The faster one counts.
 """
 
 from __future__ import annotations

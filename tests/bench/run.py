@@ -28,6 +28,7 @@ from tests.bench.target import Figures, best, cheapest, cores, start_floor, take
 from tests.postgres import NoServer, cluster  # noqa: E402
 
 FULL_TURNS, FULL_COUNT = 4, 5_000
+RATIOS = {"node": "ratio_to_floor", "node-invoke": "invoke_ratio", "node-postgres": "postgres_ratio"}
 SMALL_TURNS, SMALL_COUNT = 2, 1_500
 
 
@@ -62,7 +63,7 @@ def small(folder: Path, as_json: bool) -> int:
     """Prints the ratio to the floor from a short run."""
     report = Report()
     with ExitStack() as open_:
-        targets = [open_.enter_context(start_floor(folder, "thread"))]
+        targets = [open_.enter_context(start_floor(folder, "loop"))]
         with report.measuring("envelopes.ratio_to_floor"):
             targets.append(open_.enter_context(start_node(folder)).inbox)
         report.results["envelopes"] = envelopes(take_turns(targets, SMALL_TURNS, SMALL_COUNT))
@@ -122,20 +123,16 @@ def _with_a_past(folder: Path, report: Report) -> None:
 
 
 def envelopes(turns: dict[str, list[Figures]]) -> Figures:
-    """The ``envelopes`` object: rates, ratios (node over floor, 1 is as fast as the floor), and every turn."""
-    floor = turns["floor-thread"]
-    found: Figures = {"floor_per_s": best(floor), "floor_cpu_us": cheapest(floor)}
-    if "floor-loop" in turns:
-        found["fastest_floor_per_s"] = max(best(floor), best(turns["floor-loop"]))
-    if "node" in turns:
-        node = turns["node"]
-        found |= {"node_per_s": best(node), "node_cpu_us": cheapest(node), "ratio_to_floor": best(node) / best(floor)}
-        found["cpu_ratio"] = cheapest(floor) / cheapest(node)
-        if "fastest_floor_per_s" in found:
-            found["ratio_to_fastest_floor"] = best(node) / found["fastest_floor_per_s"]
-    for name, ratio in (("node-invoke", "invoke_ratio"), ("node-postgres", "postgres_ratio")):
+    """The ``envelopes`` object: rates, ratios (over the faster floor, as fast as which is 1), and every turn."""
+    floors = [taken for name, taken in turns.items() if name.startswith("floor-")]
+    floor, cost = max(map(best, floors)), min(map(cheapest, floors))
+    found: Figures = {"floor_per_s": floor, "floor_cpu_us": cost}
+    for name, ratio in RATIOS.items():
         if name in turns:
-            found[ratio] = best(turns[name]) / best(floor)
+            found |= {f"{name}_per_s": best(turns[name]), f"{name}_cpu_us": cheapest(turns[name])}
+            found[ratio] = best(turns[name]) / floor
+    if "node" in turns:
+        found["cpu_ratio"] = cost / found["node_cpu_us"]
     return found | {"turns": turns}
 
 

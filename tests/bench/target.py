@@ -40,7 +40,7 @@ class Target:
 
 @contextmanager
 def start_floor(folder: Path, inserts: str) -> Iterator[Target]:
-    """The bare-ASGI floor as a target; ``inserts`` is ``thread`` (the yardstick) or ``loop``."""
+    """The bare-ASGI floor as a target; ``inserts`` is ``thread`` or ``loop``."""
     place = folder / f"floor-{inserts}"
     place.mkdir()
     command = python("tests.bench.floor_asgi", "--folder", str(place), "--inserts", inserts)

@@ -15,6 +15,7 @@ from tests.bench.bars import BARS, judged
 from tests.bench.envelopes import DOMAIN, SENDERS, public_jwk, query, signed
 from tests.bench.peer import published_senders
 from tests.bench.replies import judge_replies
+from tests.bench.run import envelopes
 
 
 def asked_and_answered() -> tuple[str, bytes]:
@@ -61,6 +62,12 @@ def test_the_floor_keeps_an_id_once(tmp_path: Path) -> None:
     with pytest.raises(Exception, match="UNIQUE"):
         journal.insert([proven])
     assert journal.count() == 1
+
+
+def test_the_faster_floor_counts() -> None:
+    rates = {"floor-thread": 2_000.0, "floor-loop": 4_000.0, "node": 2_200.0}
+    found = envelopes({name: [{"per_s": rate, "server_cpu_us": 1e6 / rate}] for name, rate in rates.items()})
+    assert (found["ratio_to_floor"], found["floor_per_s"]) == (0.55, 4_000.0)
 
 
 def test_a_missed_bar_and_a_missing_figure_both_fail() -> None:
