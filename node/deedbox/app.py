@@ -16,6 +16,7 @@ from litestar.exceptions import HTTPException
 from litestar.handlers import ASGIRouteHandler
 
 from deedbox import web
+from deedbox.clock import utc_z
 from deedbox.govern.act import interrupt_expired
 from deedbox.govern.claims import mark_handed, prune
 from deedbox.govern.processes import RENEW_EVERY
@@ -80,12 +81,13 @@ def build(node: Node, *, access_log: bool = True) -> App:
 class _Exchange:
     """One request on its way through: sees the status pass, and adds the request's id to the answer."""
 
-    __slots__ = ("_send", "_transport", "began", "id", "status")
+    __slots__ = ("_send", "_transport", "began", "id", "path", "status")
 
     def __init__(self, scope: Scope, node: Node, send: Send) -> None:
         given = web.header(scope, b"x-request-id")
         self.id = given if _REQUEST_ID.fullmatch(given) else node.ids.new("req")
         self.began = time.perf_counter()
+        self.path = scope["path"]  # as it was asked: a mounted route leaves its own part of it in the scope
         self.status = 0
         self._send = send
         self._transport = getattr(getattr(send, "__self__", None), "transport", None)
@@ -138,7 +140,7 @@ def _outermost(inner: Any, node: Node, *, access_log: bool) -> App:
             await _say_no(exchange, Refusal("internal", 500, fault=Fault.OURS, extra={"request_id": exchange.id}))
         metrics.requests.add("http", str(exchange.status))
         if access_log:
-            lines.add(_line(scope, exchange, known=scope["path"] in thin))
+            lines.add(_line(scope, exchange, known=exchange.path in thin))
 
     return app
 
@@ -177,9 +179,10 @@ class _Lines:
 
 def _line(scope: Scope, exchange: _Exchange, *, known: bool) -> dict[str, Any]:
     """``known``: the path is one of ours, and so nothing that anybody put into it."""
-    path, query = scope["path"], scope["query_string"]
+    path, query = exchange.path, scope["query_string"]
     return {
         "event": "request",
+        "timestamp": utc_z(time.time_ns() // 1_000_000),
         "method": scope["method"],
         "path": path if known else redacted_text(path),
         "query": redacted_query(query) if query else "",

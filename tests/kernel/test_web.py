@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import os
 from collections.abc import AsyncIterator, Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -299,15 +300,15 @@ def test_a_query_is_logged_without_its_secrets(query: str, shown: str) -> None:
     assert redacted_query(query.encode()) == shown
 
 
-async def test_the_line_of_a_request_holds_no_secret(node: RunningNode, capfd: pytest.CaptureFixture[str]) -> None:
-    app = build(node.node)
-    await app(
+async def line_of(node: RunningNode, capfd: pytest.CaptureFixture[str], path: str, query: str = "") -> str:
+    """What the log says of a request with both kinds of credential."""
+    await build(node.node)(
         {
             "type": "http",
             "method": "GET",
-            "path": f"/health/{TOKEN}",
-            "raw_path": f"/health/{TOKEN}".encode(),
-            "query_string": f"share={TOKEN}&limit=1".encode(),
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
             "headers": [(b"x-terminal-key", OWNER.encode()), (b"authorization", f"Bearer {TOKEN}".encode())],
             "client": ("192.0.2.1", 5),
         },
@@ -316,6 +317,19 @@ async def test_the_line_of_a_request_holds_no_secret(node: RunningNode, capfd: p
     )
     await asyncio.sleep(0)  # lines are written when a turn of the loop ends
     (line,) = [line for line in capfd.readouterr().err.splitlines() if '"event":"request"' in line]
+    return line
+
+
+async def test_the_line_of_a_request_says_what_was_asked(node: RunningNode, capfd: pytest.CaptureFixture[str]) -> None:
+    """Also where a route is mounted and leaves only its own part of the path in the scope."""
+    for path, status in (("/.well-known/oip.json", 200), ("/.well-known/none", 404)):
+        said = orjson.loads(await line_of(node, capfd, path))
+        assert (said["path"], said["status"]) == (path, status)
+        assert datetime.fromisoformat(said["timestamp"]).tzinfo is not None
+
+
+async def test_the_line_of_a_request_holds_no_secret(node: RunningNode, capfd: pytest.CaptureFixture[str]) -> None:
+    line = await line_of(node, capfd, f"/health/{TOKEN}", f"share={TOKEN}&limit=1")
     said = orjson.loads(line)
     assert (said["path"], said["query"]) == ("/health/[redacted]", "share=[redacted]&limit=1")
     assert (said["method"], said["status"], said["from"]) == ("GET", 404, "192.0.2.1")
