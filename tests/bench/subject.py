@@ -62,7 +62,7 @@ def make_node(folder: Path, name: str, database: str | None = None) -> Path:
     place.mkdir()
     settings = place / "deedbox.toml"
     settings.write_text(settings_text(_trust_of(place), database))
-    deedbox("init", NODE_DOMAIN, "--upgrade", "--folder", str(place))
+    deedbox("init", "--upgrade", "--folder", str(place))
     return settings
 
 
