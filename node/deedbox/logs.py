@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from collections.abc import MutableMapping
@@ -64,7 +65,10 @@ def configure(style: str = "json", level: int = logging.INFO) -> None:
     render: Any = (
         structlog.processors.JSONRenderer()
         if style == "json"
-        else structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)  # locals hold secrets
+        else structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty() and "NO_COLOR" not in os.environ,
+            exception_formatter=structlog.dev.plain_traceback,  # locals hold secrets
+        )
     )
     structlog.configure(
         processors=[

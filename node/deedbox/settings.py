@@ -149,7 +149,7 @@ class NodeSection(Section):
     development: Path | None = None
     """A folder with the development authority and resolver, shared by nodes of one machine; ``.test`` names only."""
     log: Literal["json", "text"] = "json"
-    """One object a line, or lines for a person."""
+    """One object a line, or lines for a person; a request is an object either way."""
 
     @field_validator("agents")
     @classmethod

@@ -207,7 +207,7 @@ def _tell(report: Report) -> None:
     marks = {True: "ok", False: "FAIL", None: "-"}
     tell_table(("", "check", "finding"), [(marks[ok], name, finding) for name, ok, finding in report.checks])
     for facet in report.facets:
-        click.echo(f"{facet['name']}: {facet['summary']}")
+        click.echo(f"{facet['name']}: {facet['summary']} On, for {facet['on_because']}.")
         for sentence in facet["obligations"]:
             click.echo(f"    {sentence}")
         for sentence in facet["non_obligations"]:

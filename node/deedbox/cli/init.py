@@ -60,6 +60,8 @@ def init(
     """
     place = Path(folder).absolute()
     if upgrade:
+        if domain is not None:
+            raise click.UsageError("with --upgrade the domain stands in the settings: leave it out")
         made = complete(place, level=logging.WARNING)
     elif domain is None:
         raise click.UsageError("name the domain the node will have, such as node.example")
