@@ -58,7 +58,7 @@ def init(
     Nothing that is there is overwritten. With --upgrade the schema is brought to this release, and whatever an
     interrupted first run left out is made.
     """
-    place = Path(folder).absolute()
+    place = Path(os.path.abspath(folder))
     if upgrade:
         if domain is not None:
             raise click.UsageError("with --upgrade the domain stands in the settings: leave it out")
@@ -66,7 +66,7 @@ def init(
     elif domain is None:
         raise click.UsageError("name the domain the node will have, such as node.example")
     else:
-        chosen = Path(development).absolute() if development else None
+        chosen = Path(os.path.abspath(development)) if development else None
         made = found(domain, place, development=chosen, agents=agents or ("node",), level=logging.WARNING)
     tell_json(_as_json(made)) if as_json else _tell(made, new=not upgrade)
 
