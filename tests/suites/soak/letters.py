@@ -137,5 +137,5 @@ async def correspond(town: Town, rng: random.Random, over: Callable[[], bool]) -
             told = None
         if told is not None and told.get("ok"):
             kept.told[told["value"]["message_id"]] = told["value"]
-        await asyncio.sleep(rng.uniform(0.05, 0.3))
+        await asyncio.sleep(rng.uniform(0.4, 1.2))  # after a lost answer it asks first, at most thirty times a minute
     return kept

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -94,14 +95,16 @@ async def torment(home: Home, rng: random.Random, kills: int) -> None:
 
 async def settled(town: Town) -> None:
     """Until beta has sent what it has, and no act is under way."""
-    async with asyncio.timeout(SETTLED_WITHIN):
-        while waiting(town):  # noqa: ASYNC110  # it watches two databases of other processes
-            await asyncio.sleep(0.5)
+    patience = time.monotonic() + SETTLED_WITHIN
+    while left := waiting(town):
+        assert time.monotonic() < patience, left
+        await asyncio.sleep(0.5)
 
 
-def waiting(town: Town) -> int:
-    queued = town.beta.rows("select count(*) as n from envelope_message where state = 'queued'")[0]["n"]
-    return int(queued + town.alpha.rows("select count(*) as n from govern_act")[0]["n"])
+def waiting(town: Town) -> list[dict[str, Any]]:
+    """Messages not yet delivered, and acts that have not ended."""
+    queued = town.beta.rows("select msg_id, attempts, next_at, detail from envelope_message where state = 'queued'")
+    return [dict(row) for row in (*queued, *town.alpha.rows("select * from govern_act"))]
 
 
 def summary(town: Town, letters: list[Letter], kept: Correspondence, seconds: float) -> str:

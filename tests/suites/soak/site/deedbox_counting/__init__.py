@@ -56,7 +56,7 @@ def count(unit: Unit, given: Text, operation: Operation) -> str:
 
 
 def _hurry(first_wait: int) -> None:
-    """The outbox waits half a minute before it tries again; a soak has no half minutes."""
+    """The outbox waits half a minute, then up to four hours, before it tries again; a soak has neither."""
     from deedbox.delivery import sending
 
-    sending.FIRST_WAIT = first_wait  # type: ignore[misc]
+    sending.FIRST_WAIT, sending.LONGEST_WAIT = first_wait, 8 * first_wait  # type: ignore[misc]
