@@ -40,6 +40,12 @@ def figure_of(results: Mapping[str, Any], name: str) -> float | None:
     return None if found is None else float(found)
 
 
+def is_missed(results: Mapping[str, Any], name: str) -> bool:
+    """Whether a bar's figure was taken and does not reach it."""
+    figure = figure_of(results, name)
+    return figure is not None and not next(bar for bar in BARS if bar.name == name).passed(figure)
+
+
 def judged(results: Mapping[str, Any], reasons: Mapping[str, str]) -> tuple[list[str], bool]:
     """A line a bar, and whether all are reached; a figure that was not measured is not reached."""
     lines, reached = [], True
