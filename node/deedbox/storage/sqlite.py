@@ -14,6 +14,10 @@ import orjson
 from deedbox.storage.connection import Broken, Row, conflict_sql, insert_sql
 from deedbox.storage.tables import Rows
 
+CHECKPOINT_PAGES = 4_000
+"""Pages of the log (16 MB) after which they are copied into the file: what is written again and again, such as an
+index of names that peers chose, is copied once for four times at SQLite's own 1,000."""
+
 FIXED_IN = (3, 51, 3)
 """The version in which the WAL-reset bug was mended; with one writing connection older ones are safe too."""
 
@@ -69,8 +73,8 @@ class SqliteConnection:
         for pragma in ("journal_mode=wal", "synchronous=full", "temp_store=memory", "recursive_triggers=on"):
             self._plain.execute(f"pragma {pragma}")
         self._plain.execute("pragma cache_size=-16384")
+        self._plain.execute(f"pragma wal_autocheckpoint={CHECKPOINT_PAGES if writing else 0}")
         if not writing:
-            self._plain.execute("pragma wal_autocheckpoint=0")
             self._plain.execute("pragma query_only=on")
         self._engine: Any = None
 
