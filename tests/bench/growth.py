@@ -14,7 +14,7 @@ from tests.bench.subject import Node, copy_node, make_node, serve_node
 from tests.bench.target import Figures, cheapest, take_turns
 
 YOUNG, GROWN, RECENT = 1_000, 1_000_000, 100_000
-TURNS, COUNT = 4, 4_000
+TURNS, COUNT = 6, 3_000
 LOADING_SECONDS = 600.0
 
 
