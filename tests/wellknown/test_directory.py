@@ -178,6 +178,16 @@ async def test_the_first_key_seen_goes_into_the_ledger_once(tmp_path: Path, data
     assert said == [{**key, "how": "first_seen"}]
 
 
+async def test_a_document_fetched_in_the_same_instant_takes_the_place_of_the_one_before(scene: Scene) -> None:
+    """Both live as long as each other, too: a minute is the least."""
+    shortest = "cache-control: max-age=1"
+    scene.publish(entry(BETA, OLD), headers=(shortest,))
+    await scene.resolve()
+    scene.publish(entry(BETA, NEW), headers=(shortest,))
+    await scene.refresh()
+    assert scene.known() is None
+
+
 @pytest.mark.case("oip:W14")
 async def test_a_key_changed_unannounced_discloses_until_the_owner_confirms_it(scene: Scene) -> None:
     scene.publish(entry(BETA, OLD))

@@ -269,6 +269,8 @@ class PeerDirectory:
     async def _renew(self, domain: str, copy: Copy) -> None:
         """Let records in memory be those of the new document."""
         before = self._held.get(domain)
+        if before is not None and before.fetched_at <= copy.fetched_at:
+            del self._held[domain]  # also one that was fetched in the same instant and lives as long
         self._hold(domain, copy)
         for agent in before.records if before else ():
             with suppress(Unresolved):
