@@ -146,7 +146,7 @@ class EnvelopePhrasing:
             "agent": self._envelope.recipient,
             "invocation_id": operation.invocation,
             "confirm": f"{base}/api/dispatch?confirm={operation.invocation}",
-            "receipt": f"{base}/api/dispatch?receipt={operation.invocation}",
+            "receipt": f"{base}/api/dispatch?confirm={operation.invocation}",
             "result_preview": preview(result),
             "cross_ledger": {
                 "request_body_sha256": self._envelope.body_sha256,

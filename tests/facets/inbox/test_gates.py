@@ -126,7 +126,7 @@ async def test_a_run_is_told_so_that_the_peer_can_check_it(granting: Home) -> No
     }
     invocation = told["invocation_id"]
     assert told["confirm"] == f"https://home.example/api/dispatch?confirm={invocation}"
-    assert told["receipt"] == f"https://home.example/api/dispatch?receipt={invocation}"
+    assert told["receipt"] == f"https://home.example/api/dispatch?confirm={invocation}"
     record = await granting.record(sent["id"])
     assert (record["verdict"], record["status"], record["reason"]) == ("invoked", 200, None)
     assert (record["invocation_id"], record["audience"]) == (invocation, ALICE)
