@@ -18,6 +18,9 @@ CHECKPOINT_PAGES = 4_000
 """Pages of the log (16 MB) after which they are copied into the file: what is written again and again, such as an
 index of names that peers chose, is copied once for four times at SQLite's own 1,000."""
 
+WRITERS_CACHE, READERS_CACHE = 32_768, 16_384
+"""KiB of pages kept in memory, once they were used: the writer's hold the indexes of 100,000 names that peers chose."""
+
 FIXED_IN = (3, 51, 3)
 """The version in which the WAL-reset bug was mended; with one writing connection older ones are safe too."""
 
@@ -72,7 +75,7 @@ class SqliteConnection:
         # recursive_triggers: "insert or replace" deletes, and only so does a trigger see it (sqlite.org/lang_conflict)
         for pragma in ("journal_mode=wal", "synchronous=full", "temp_store=memory", "recursive_triggers=on"):
             self._plain.execute(f"pragma {pragma}")
-        self._plain.execute("pragma cache_size=-16384")
+        self._plain.execute(f"pragma cache_size=-{WRITERS_CACHE if writing else READERS_CACHE}")
         self._plain.execute(f"pragma wal_autocheckpoint={CHECKPOINT_PAGES if writing else 0}")
         if not writing:
             self._plain.execute("pragma query_only=on")
