@@ -117,25 +117,10 @@ def perform(unit: Unit, node: Node, operation: Operation, verdict: Allow) -> Rep
     match found.runner:
         case Inside() as runner:
             outcome = act_inside(unit, node, operation, runner)
-            return record(unit, node, operation, _charged(outcome, verdict))
+            outcome.charges = verdict.charges
+            return record(unit, node, operation, outcome)
         case Outside() as runner:
             return start(unit, node, operation, runner, verdict.charges)
-
-
-def _charged(outcome: Outcome, verdict: Allow) -> Outcome:
-    if not verdict.charges:
-        return outcome
-    return Outcome(
-        outcome.ended,
-        outcome.value,
-        outcome.code,
-        outcome.status,
-        outcome.detail,
-        outcome.next_step,
-        outcome.extra,
-        verdict.charges,
-        said=outcome.said,
-    )
 
 
 def finish(unit: Unit, node: Node, started: Started, outcome: Outcome) -> Reply:

@@ -73,6 +73,3 @@ EVENTS = Rows(Event, key="id")
 BATCHES = Rows(Batch, key="first")
 TILES = Rows(Tile, key="place")
 INVOCATIONS = Rows(Invocation, key="id")
-
-APPEND_ONLY = ("ledger_entry", "ledger_event", "ledger_batch", "ledger_checkpoint", "ledger_tile", "ledger_invocation")
-"""Tables in which neither update nor delete is possible."""

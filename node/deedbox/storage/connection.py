@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
@@ -83,3 +83,11 @@ def conflict_sql(rows: Rows) -> str:
     """The tail that turns an insert into a replacement by key."""
     changed = ", ".join(f"{name} = excluded.{name}" for name in rows.columns if name != rows.key)
     return f" on conflict ({rows.key}) do update set {changed}"
+
+
+def joined_engine(url: str, raw: Callable[[], Any]) -> Any:
+    """An SQLAlchemy engine over a connection we hold: one for ever, never reset, its parameters in no error's text."""
+    from sqlalchemy import create_engine
+    from sqlalchemy.pool import StaticPool
+
+    return create_engine(url, creator=raw, poolclass=StaticPool, pool_reset_on_return=None, hide_parameters=True)

@@ -38,7 +38,7 @@ class Group:
         self.notes: dict[Rows, list[tuple[Any, ...]]] = {}
         self._facts: dict[Rows, dict[Any, FactRow | None]] = {}
         self._dirty: dict[Rows, dict[Any, None]] = {}
-        self._parts: dict[str, Any] = {}
+        self._parts: dict[str, Flushed] = {}
         self._session: Any = None
 
     def load(self, asks: Iterable[Ask]) -> None:
@@ -73,7 +73,7 @@ class Group:
         return undo
 
     def part(self, name: str, make: Callable[[Unit], Any], unit: Unit) -> Any:
-        found = self._parts.get(name)
+        found: Any = self._parts.get(name)
         if found is None:
             found = self._parts[name] = make(unit)
         return found

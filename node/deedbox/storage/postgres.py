@@ -15,7 +15,7 @@ from psycopg.rows import namedtuple_row
 
 from deedbox.refusals import Unavailable
 from deedbox.storage.arrays import array_of
-from deedbox.storage.connection import Broken, Lost, Row, conflict_sql
+from deedbox.storage.connection import Broken, Lost, Row, conflict_sql, joined_engine
 from deedbox.storage.tables import Rows
 
 GROUP_LOCK = 0x64656564
@@ -174,18 +174,10 @@ class PostgresConnection:
         return cast("AbstractContextManager[Any]", self._raw.pipeline())
 
     def session(self) -> Any:
-        from sqlalchemy import create_engine
-        from sqlalchemy.pool import StaticPool
         from sqlmodel import Session
 
         if self._engine is None:
-            self._engine = create_engine(
-                "postgresql+psycopg://",
-                creator=lambda: self._raw,
-                poolclass=StaticPool,
-                pool_reset_on_return=None,
-                hide_parameters=True,
-            )
+            self._engine = joined_engine("postgresql+psycopg://", lambda: self._raw)
         return Session(self._engine, expire_on_commit=False)
 
     def repeatable(self, error: BaseException) -> bool:

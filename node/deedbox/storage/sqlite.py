@@ -11,7 +11,7 @@ from typing import Any
 
 import orjson
 
-from deedbox.storage.connection import Broken, Row, conflict_sql, insert_sql
+from deedbox.storage.connection import Broken, Row, conflict_sql, insert_sql, joined_engine
 from deedbox.storage.tables import Rows
 
 CHECKPOINT_PAGES = 4_000
@@ -137,18 +137,10 @@ class SqliteConnection:
 
     def session(self) -> Any:
         self._require_step()
-        from sqlalchemy import create_engine
-        from sqlalchemy.pool import StaticPool
         from sqlmodel import Session
 
         if self._engine is None:
-            self._engine = create_engine(
-                "sqlite://",
-                creator=lambda: self._raw,
-                poolclass=StaticPool,
-                pool_reset_on_return=None,
-                hide_parameters=True,
-            )
+            self._engine = joined_engine("sqlite://", lambda: self._raw)
         return Session(self._engine, expire_on_commit=False)
 
     def repeatable(self, error: BaseException) -> bool:
